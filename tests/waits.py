@@ -62,6 +62,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     waits.OperandPod(POD, Reason.DRIVER_ORPHANED),
     waits.OperandPod(POD, Reason.DRIVER_STOPPING),
     waits.OperandPod(POD, Reason.DEVICE_PLUGIN_STOPPING),
+    waits.OperandPod(POD, Reason.DOES_NOT_STOP),
     waits.OperandPod(POD, Reason.VALIDATOR_REPLACING),
     waits.Starting(POD, Reason.DRIVER_STARTING, TROUBLE),
     waits.Starting(POD, Reason.DRIVER_UNPLACED, TROUBLE),

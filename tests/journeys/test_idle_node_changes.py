@@ -12,10 +12,12 @@ import pytest
 from gpuward import names
 from gpuward.kube import resources
 from gpuward.model.states import State
+from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from gpuward.sandbox.hosts import VM_RESOURCE
 from kubesandbox.builders import deployment
-from tests.journeys.looking import condition_of
+from kubesandbox.sim.faults import Fault
+from tests.journeys.looking import condition_of, explanation_of, reason_of, status_of
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, gpu_template, on_stage
 from tests.journeys.test_leaving_in_mid_upgrade import Unserved, by_nvidia_driver, by_policy, precompiled
 from tests.journeys.test_moves import be_precompiled
@@ -192,5 +194,69 @@ def test_our_cordon_does_not_stay_whatever_comes_meanwhile(leave: Change, meanwh
         if meanwhile is _taken_back:
             assert (runs(stage, "late"), stage.driver(NODE)) == (True, OLD)
             assert condition_of(stage)[1] == "UpToDate"
+
+    scenario()
+
+
+@pytest.mark.parametrize("leave", [_to_a_host, _without_operands])
+def test_a_node_whose_device_plugin_does_not_stop_says_so_and_is_trouble_once_its_time_is_up(leave: Change) -> None:
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        await stage.installed()
+        if leave is _to_a_host:
+            await _hosts_allowed(stage)
+        plugin, = stage.pods(names.DEVICE_PLUGIN_APP, NODE)
+        stage.sandbox.faults.add(Fault(FaultKind.STUCK_TERMINATING, node=NODE, pod=f"{names.DEVICE_PLUGIN_APP}-*"))
+        await leave(stage, NODE)
+        await stage.rest(120)
+        state = stage.state(NODE)
+        assert (stage.cordons(), stage.hold(NODE)) == ([NODE], "DevicePluginStopping")
+        assert plugin["metadata"]["name"] in reason_of(await explanation_of(stage, NODE))
+        await stage.rest(1800)
+        assert (stage.cordons(), stage.hold(NODE), stage.state(NODE)) == ([NODE], "DoesNotStop", state)
+        told = await explanation_of(stage, NODE)
+        assert plugin["metadata"]["name"] in reason_of(told)
+        assert plugin["metadata"]["name"] in told.remedies[0].do
+        stage.sandbox.faults.clear()
+        await stage.until(lambda: not stage.cordons())
+        await stage.rest(60)
+        assert (stage.hold(NODE), torn(stage)) == ("", [])
+
+    scenario()
+
+
+@pytest.mark.parametrize("leave", [_to_a_host, _without_operands])
+def test_an_upgrade_fails_whose_node_leaves_and_whose_device_plugin_does_not_stop_and_others_see_it(leave: Change) -> None:
+    @on_stage(gpu_nodes=3)
+    async def scenario(stage: Stage) -> None:
+        await by_nvidia_driver(stage)
+        await stage.until(lambda: State.POD_RESTART_REQUIRED in stage.states().values(), within=900)
+        node = next(name for name, state in stage.states().items() if state == State.POD_RESTART_REQUIRED)
+        stage.sandbox.faults.add(Fault(FaultKind.STUCK_TERMINATING, node=node, pod=f"{names.DEVICE_PLUGIN_APP}-*"))
+        plugin, = stage.pods(names.DEVICE_PLUGIN_APP, node)
+        if leave is _to_a_host:
+            await stage.patch_policy("sandboxWorkloads", {"enabled": True})
+        await leave(stage, node)
+        await stage.rest(1200)
+        shown = (await status_of(stage))["counts"]
+        assert (shown["total"], shown["inProgress"]) == (3, 1)
+        await stage.rest(86400)
+        assert (stage.cordons(), stage.hold(node)) == ([node], "DoesNotStop")
+        told = await explanation_of(stage, node)
+        assert plugin["metadata"]["name"] in reason_of(told)
+        assert plugin["metadata"]["name"] in told.remedies[0].do
+        shown = (await status_of(stage))["counts"]
+        failed = int(leave is _without_operands)  # a pause takes the label
+        assert (shown["total"], shown["inProgress"], shown["failed"]) == (3, 0, failed)
+        if leave is _without_operands:
+            assert set(map(stage.hold, stage.states())) == {"DoesNotStop", "NoNodeMayStart"}
+            assert "after 1800 s), and is given back once that pod has gone" in condition_of(stage)[2]
+        stage.sandbox.faults.clear()
+        await stage.until(lambda: not stage.state(node) and not stage.cordoned(node))
+        if leave is _without_operands:
+            others = [name for name in stage.states() if name != node]
+            await stage.until(lambda: all(stage.state(name) == State.DONE for name in others), within=3600)
+            assert {stage.driver(name) for name in others} == {NEW}
+        assert torn(stage) == []
 
     scenario()

@@ -272,6 +272,12 @@ ADVICE: Final[dict[Reason, Advice]] = {
         Act.LATER, "The driver goes from this node, for another kind of workload or for good, and its device plugin with "
         "it. Until then the node offers its GPUs, so that a pod could be put there which finds no driver.",
         "If it lasts, `kubectl describe pod` of that pod says why it does not end. The cordon is lifted once it has."),
+    Reason.DOES_NOT_STOP: Advice(
+        Act.YES, "The driver goes from this node, and its device plugin, or the driver pod, was asked to stop long ago "
+        "(`deadlines.pod-restart-required` of the RolloutPolicy). An upgrade that was under way has failed for that. The node "
+        "stays cordoned: it may offer GPUs that no driver serves.",
+        "The pod has a finalizer, or its kubelet does not answer: `kubectl describe pod` of it says. The cordon is lifted once "
+        "the pod has gone."),
     Reason.REPLACEMENT_REFUSED: Advice(
         Act.YES, "The API server refuses the deletion of the driver pod, or the look before it. The driver is untouched.",
         "The message is the server's. Mend the webhook or the right; it is tried again by itself, every 30 s at last."),

@@ -47,6 +47,16 @@ def overdue(hold: Hold, seconds: float, *, ready: bool) -> str:
     return f"{'' if ready else 'the node is not Ready, '}still {sentence(hold)}, after {int(seconds)} s"
 
 
+def still_offers(pod: str, seconds: float) -> str:
+    """Return the cause of a failure: what offers the GPUs of a node whose driver goes has not stopped in time."""
+    return f"{its_plugin(pod)} has not stopped after {int(seconds)} s"
+
+
+def its_plugin(pod: str) -> str:
+    """Return what such a cause begins with."""
+    return f"its driver goes, and pod {pod}, which offers its GPUs,"
+
+
 def restarted(pod: str, times: int) -> str:
     """Return the cause of a failure: a driver pod that ends again and again."""
     return f"driver pod {pod} restarted {_times(times)}"

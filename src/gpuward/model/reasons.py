@@ -68,6 +68,7 @@ class Reason(StrEnum):
     QUARANTINED = "Quarantined"
     DRIVER_STOPPING = "DriverStopping"
     DEVICE_PLUGIN_STOPPING = "DevicePluginStopping"
+    DOES_NOT_STOP = "DoesNotStop"
     REPLACEMENT_REFUSED = "ReplacementRefused"
     DRIVER_STARTING = "DriverStarting"
     DRIVER_UNPLACED = "DriverUnplaced"
@@ -153,6 +154,7 @@ _WAITED_FOR: Final = _WAITS | {Reason.EVICTION_REFUSED, Reason.KILLING, Reason.B
 _NEEDS_PERSON: Final = frozenset({
     Reason.NODE_NOT_READY, Reason.HELD_DEVICES, Reason.PROTECTED_PODS, Reason.BUDGET_BLOCKS, Reason.FAILED, Reason.UNKNOWN_STATE,
     Reason.TWO_DRIVER_PODS, Reason.DRIVER_UNPLACED, Reason.DRIVER_FAILING, Reason.DRIVER_IN_USE, Reason.UNDECIDED,
+    Reason.DOES_NOT_STOP,
     Reason.WRITE_REFUSED, Reason.REPLACEMENT_REFUSED, Reason.COMES_BACK, Reason.UNCORDONED, Reason.NOT_SELECTED,
     Reason.DRIVER_REFUSED, Reason.WRONG_DRIVER_TYPE, Reason.DRIVER_LABEL_UNKNOWN, Reason.OPERAND_FAILING, Reason.VALIDATION_OFF,
     Reason.IMAGE_MISSING, Reason.DOMAIN_BROKEN, Reason.STAGING_FAILED, Reason.DELETION_UNSEEN, Reason.UNDRAINABLE,

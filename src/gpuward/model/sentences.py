@@ -83,6 +83,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.DRIVER_STOPPING: "waits for driver pod {pod} to stop",
     Reason.DEVICE_PLUGIN_STOPPING: "its driver goes from this node: it is uncordoned once pod {pod}, which offers its "
     "GPUs, has stopped",
+    Reason.DOES_NOT_STOP: "its driver goes from this node, and pod {pod} has not stopped in its time: the node stays cordoned "
+    "until that has",
     Reason.REPLACEMENT_REFUSED: "waits until driver pod {pod} may be replaced ({attempts:attempt|attempts}): {message}",
     Reason.DRIVER_STARTING: "waits for driver pod {pod} to get ready{waiting}",
     Reason.DRIVER_UNPLACED: "waits until driver pod {pod} finds a place on this node{waiting}",

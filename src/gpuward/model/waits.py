@@ -203,7 +203,8 @@ class Killing(OnPods, frozen=True):
 class OperandPod(OnPod, frozen=True):
     """Wait until a pod of an operand goes."""
 
-    reason: Literal[Reason.DRIVER_ORPHANED, Reason.DRIVER_STOPPING, Reason.DEVICE_PLUGIN_STOPPING, Reason.VALIDATOR_REPLACING]
+    reason: Literal[Reason.DRIVER_ORPHANED, Reason.DRIVER_STOPPING, Reason.DEVICE_PLUGIN_STOPPING, Reason.DOES_NOT_STOP,
+                    Reason.VALIDATOR_REPLACING]
 
 
 class Starting(OnPod, frozen=True):

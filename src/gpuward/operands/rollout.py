@@ -187,6 +187,8 @@ def _outcome(status: NodeStatus, attempts: int) -> str:
         return f"is in attempt {attempts + 1}"
     if status.failed and (status.hold is None or status.hold.reason is Reason.FAILED):
         return "is not tried again by itself"
+    if status.hold is not None and status.hold.reason is Reason.DOES_NOT_STOP:
+        return "is given back once that pod has gone"
     if status.hold is not None and status.hold.reason is Reason.VALIDATION_OFF:
         return "is tried again once a validator may get ready there"
     return "is tried again by itself"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS
@@ -13,6 +12,7 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.pausing import given_back, is_ours
 from gpuward.upgrade.progress import NodeProgress
 from gpuward.upgrade.refused import refused, rests
+from gpuward.upgrade.still_offered import awaited
 from gpuward.upgrade.uncordon import release
 
 Step = Callable[[NodeFacts, UpgradePolicy, float], NodeProgress]
@@ -26,7 +26,8 @@ def unless_changing(step: Step) -> Step:
         if node.leaving is not None:
             offers = node.leaving == node.device_plugin_going
             what = OperandPod(node.leaving.ref, Reason.DEVICE_PLUGIN_STOPPING if offers else Reason.DRIVER_STOPPING)
-            return NodeProgress(node, hold=Hold(what, node.record.changing))
+            hold = awaited(what, node, policy, node.record.changing, now)
+            return NodeProgress(node, hold=hold, retry_at=hold.until)
         if node.refused is not None and rests(node.refused, now):
             hold = refused(node, node.refused, now)
             return NodeProgress(node, hold=hold, retry_at=hold.until)

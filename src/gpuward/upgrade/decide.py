@@ -54,8 +54,9 @@ _ITS_OWN = frozenset({Reason.WRITE_REFUSED, Reason.UNDECIDED, Reason.STAGING_FAI
 _NOT_OF_THE_KUBELET = frozenset({Reason.WRITE_REFUSED, Reason.PAUSED, Reason.NO_POLICY})
 """What a node under way waits for whether it is Ready or not."""
 _OF_THE_KUBELET = frozenset({
-    Reason.DRIVER_POD_MISSING, Reason.DRIVER_STOPPING, Reason.DEVICE_PLUGIN_STOPPING, Reason.DRIVER_STARTING,
-    Reason.DRIVER_FAILING, Reason.DRIVER_IN_USE, Reason.VALIDATOR_MISSING, Reason.VALIDATOR_STARTING, Reason.VALIDATOR_REPLACING})
+    Reason.DRIVER_POD_MISSING, Reason.DRIVER_STOPPING, Reason.DEVICE_PLUGIN_STOPPING, Reason.DOES_NOT_STOP,
+    Reason.DRIVER_STARTING, Reason.DRIVER_FAILING, Reason.DRIVER_IN_USE, Reason.VALIDATOR_MISSING,
+    Reason.VALIDATOR_STARTING, Reason.VALIDATOR_REPLACING})
 """What any other node waits for that comes about on a node that is Ready alone."""
 replace = msgspec.structs.replace
 _Step = Callable[[NodeFacts, UpgradePolicy, float], NodeProgress]

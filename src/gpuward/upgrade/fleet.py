@@ -16,7 +16,7 @@ from gpuward.model.listing import some_of
 from gpuward.model.placement import placement_of
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
-from gpuward.model.record import Failure
+from gpuward.model.record import CordonOwner, Failure
 from gpuward.model.removal import NO_DRIVER
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
@@ -159,7 +159,9 @@ def standing(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy) -> Stan
     until its label says otherwise: it may be cordoned, and its driver have gone.
     """
     name, sides = before.node.name, (before, after)
-    if (gone := before.left and before.unserved is None) and before.state not in IN_PROGRESS:
+    # One that still offers GPUs is its policy's matter until it has our cordon no more.
+    offered = before.device_plugin_going is not None and before.unschedulable and before.record.cordon is CordonOwner.GPUWARD
+    if (gone := before.left and before.unserved is None and not offered) and before.state not in IN_PROGRESS:
         return Standing(name, counts=False)
     in_progress = any(node.state in IN_PROGRESS for node in sides)
     given_up = after.record.given_up if all(is_quarantined(node, policy) for node in sides) else None

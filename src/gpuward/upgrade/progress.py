@@ -21,7 +21,8 @@ from gpuward.upgrade.noting import note
 from gpuward.upgrade.opportunities import with_idleness
 from gpuward.upgrade.proven import first_done
 from gpuward.upgrade.step import STEPS, Move, Rest, Step
-from gpuward.upgrade.uncordon import offers_gpus, release
+from gpuward.upgrade.still_offered import offers_gpus
+from gpuward.upgrade.uncordon import release
 
 ENTERED = "Successfully updated node state label to "
 
@@ -159,8 +160,13 @@ def walk(path: NodeProgress, policy: UpgradePolicy, now: float, within: frozense
     """
     while len(path.entered) <= 2 * len(TRANSITIONS):
         if (released := release(path.node)) is not None:
-            waits = offers_gpus(path.node, released)
-            return apply_move(path, released, now) if waits is None else _stop(path, waits, policy, now)
+            waits = offers_gpus(path.node, released, policy, now)
+            if waits is not None and not isinstance(waits, Move):
+                return _stop(path, waits, policy, now)
+            path = apply_move(path, waits or released, now)
+            if waits is None:
+                return path
+            continue
         step = STEPS[path.node.state](path.node, policy, now)
         if not isinstance(step, Move):
             return _stop(path, step, policy, now)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from gpuward import names
-from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
-from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner, only_remembers
 from gpuward.model.removal import NO_DRIVER
 from gpuward.model.states import MAINTENANCE, State
-from gpuward.model.waits import OperandPod
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.opportunities import evicts_nobody
 from gpuward.upgrade.recovery import unvalidated
-from gpuward.upgrade.step import Move, Step, Wait, step
+from gpuward.upgrade.step import Move, Step, step
 from gpuward.upgrade.words import aborted
 
 
@@ -71,14 +68,6 @@ def release(node: NodeFacts) -> Move | None:
     clocks = (names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE, names.SAFE_LOAD, names.INITIALLY_UNSCHEDULABLE)
     kept = _is_unvalidated(node) or node.unserved is not None  # the pods that stood beside the driver have to be known
     return Move(State.UNKNOWN, uncordon=ours, annotations=_removal(node, *clocks), forced=kept)
-
-
-def offers_gpus(node: NodeFacts, released: Move) -> Wait | None:
-    """Return what the cordon of a node that is released waits for: without it pods would be given GPUs that no driver serves."""
-    plugin = node.device_plugin_going
-    if plugin is None or not (released.uncordon and node.unschedulable):
-        return None
-    return Wait(Hold(OperandPod(plugin.ref, Reason.DEVICE_PLUGIN_STOPPING), node.record.since))
 
 
 def is_kept(node: NodeFacts) -> bool:

@@ -276,6 +276,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.DRIVER_UNPLACED: place_driver_pod,
     Reason.DRIVER_STOPPING: stop_driver_pod,
     Reason.DEVICE_PLUGIN_STOPPING: stop_device_plugin,
+    Reason.DOES_NOT_STOP: stop_device_plugin,
     Reason.DRIVER_STARTING: start_driver_pod,
     Reason.DRIVER_FAILING: mend_driver_pod,
     Reason.DRIVER_IN_USE: empty_for_driver,

@@ -69,8 +69,8 @@ def stop_driver_pod(question: Question) -> Iterator[Candidate]:
 
 
 def stop_device_plugin(question: Question) -> Iterator[Candidate]:
-    """Get a device plugin's pod to end that is about to."""
-    plugin = question.node.device_plugin_going
+    """Get a device plugin's pod to end that is about to, or the driver pod, without which its node is not uncordoned."""
+    plugin = question.node.leaving or question.node.device_plugin_going
     if plugin is not None and question.now >= question.hold.since + SOON:
         yield end_pods([plugin])
 

@@ -1,0 +1,44 @@
+"""Our cordon on a node whose driver goes waits until nothing offers its GPUs any more: for a time, and then it is trouble."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpuward.model import causes
+from gpuward.model.plan import Hold
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
+from gpuward.model.states import IN_PROGRESS, TRANSITIONS, State
+from gpuward.model.waits import OperandPod
+from gpuward.upgrade.drain import fail
+from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.step import Move, Step, Wait
+
+
+def offers_gpus(node: NodeFacts, released: Move, policy: UpgradePolicy, now: float) -> Step | None:
+    """Return what the cordon of a node that is released waits for: without it pods would be given GPUs that no driver serves.
+    An upgrade that is under way fails once the time is up, and gives its place to others; that tells nothing of the new driver.
+    """
+    plugin = node.device_plugin_going
+    if plugin is None or not (released.uncordon and node.unschedulable):
+        return None
+    what, since = OperandPod(plugin.ref, Reason.DEVICE_PLUGIN_STOPPING), node.record.since
+    hold = awaited(what, node, policy, since, now)
+    if hold.reason is not Reason.DOES_NOT_STOP or node.state not in IN_PROGRESS or State.FAILED not in TRANSITIONS[node.state]:
+        return Wait(hold, retry_at=hold.until)
+    failed = fail(node, causes.still_offers(plugin.name, now - since), now)
+    return msgspec.structs.replace(failed, failure=failed.failure and msgspec.structs.replace(failed.failure, untried=True))
+
+
+def awaited(what: OperandPod, node: NodeFacts, policy: UpgradePolicy, since: float, now: float) -> Hold:
+    """Return the wait for a pod that has to stop before a node is uncordoned, which its time may be up for."""
+    seconds = policy.rollout.deadline(State.POD_RESTART_REQUIRED)
+    if _has_failed_for(what, node) or (seconds and now >= since + seconds):
+        return Hold(OperandPod(what.pod, Reason.DOES_NOT_STOP), since)
+    return Hold(what, since, since + seconds if seconds else None)
+
+
+def _has_failed_for(what: OperandPod, node: NodeFacts) -> bool:
+    """Tell whether an upgrade has failed for this pod; a pause takes the label that says so."""
+    failure, failed = node.record.failure, State.FAILED in (node.state, node.record.state)
+    return failed and failure is not None and failure.cause.startswith(causes.its_plugin(what.pod.name))
