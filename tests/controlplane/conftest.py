@@ -26,7 +26,7 @@ def wanted() -> None:
 
 @pytest.fixture(scope="session")
 def plane(wanted: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
-    """Keep a control plane with fifty GPU nodes running, furnished as the README says."""
+    """Keep a control plane with a fleet of GPU nodes running, furnished as the README says."""
     state = tmp_path_factory.mktemp("controlplane") / "run"
     with lent.running(state, "--nodes", str(NODES)):
         plane = Plane(state)

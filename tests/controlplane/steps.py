@@ -7,8 +7,9 @@ import json
 from gpuward import names
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from tests.controlplane.plane import NodeWatch, Plane, cordoned_by_us, in_progress
+from tests.sampling import WHOLE
 
-NODES = 50
+NODES = 50 if WHOLE else 20
 
 
 def images_of_driver_pods(plane: Plane) -> list[str]:

@@ -28,12 +28,12 @@ def slow(installed: Plane) -> Iterator[None]:
 
 
 def test_no_more_unavailable_nodes_than_allowed(installed: Plane, watch: NodeWatch) -> None:
-    """A tenth of fifty nodes may be unavailable: all of them take at least ten times as long as one."""
+    """A tenth of the nodes may be unavailable: all of them take at least ten times as long as one."""
     protect(installed, "100%")
     begun = time.monotonic()
     upgrade(installed, watch, "580.95.05", maxParallelUpgrades=0, maxUnavailable="10%")
-    check_limit(watch, 5)
-    assert time.monotonic() - begun >= NODES / 5 * (DRIVER_SECONDS + VALIDATOR_SECONDS)
+    check_limit(watch, NODES // 10)
+    assert time.monotonic() - begun >= 10 * (DRIVER_SECONDS + VALIDATOR_SECONDS)
 
 
 def test_all_nodes_at_once(installed: Plane, watch: NodeWatch) -> None:
