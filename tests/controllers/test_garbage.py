@@ -29,6 +29,7 @@ from gpuward.wire.pods import pod_view
 from gpuward.wire.policies import policy_view
 from tests import build
 from tests.build import NOW
+from tests.sampling import WHOLE
 
 KEYS = sorted(value for value in vars(names).values() if isinstance(value, str) and "/" in value and " " not in value)
 TIMES = st.datetimes(timezones=st.just(UTC)).map(datetime.isoformat) | st.sampled_from(
@@ -95,7 +96,7 @@ def policy_of(annotations: dict[str, str], broken: bool) -> PolicyView:
     return policy_view(msgspec.json.encode(body | {"metadata": {"name": "p", "uid": "p", "annotations": annotations}}))
 
 
-@settings(deadline=None, derandomize=True, max_examples=400, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, derandomize=True, max_examples=400 if WHOLE else 100, suppress_health_check=list(HealthCheck))
 @given(LABELS, NOTES, LABELS, NOTES, NOTES, VALUES, st.integers(-1, 2**63), st.booleans())
 def test_no_label_and_no_annotation_ends_a_pass(
     labels: dict[str, str], notes: dict[str, str], pod_labels: dict[str, str], pod_notes: dict[str, str],
