@@ -156,8 +156,9 @@ def test_a_canary_that_fails_by_promql_stops_the_rollout_until_somebody_says_som
             assert told(stage).startswith("no later wave starts: check slo of wave canary failed 3 times: ")
             assert 'the query xids{Hostname=~"gpu-1"} gave 3 {gpu="1"}, and > 0 fails; see `gpuward explain`' in told(stage)
             helping = [(one.commands, one.risk) for one in (await explanation_of(stage, "gpu-2")).remedies]
-            assert (("gpuward resume",), "") in helping
-            assert (("gpuward promote",), "the check has failed: later waves get this driver all the same") in helping
+            of = " --driver default" if mode == NVIDIADRIVER else ""
+            assert ((f"gpuward resume{of}",), "") in helping
+            assert ((f"gpuward promote{of}",), "the check has failed: later waves get this driver all the same") in helping
             server.samples = [0.0]
             await stage.restart_operator()
             await stage.rest(3600)
