@@ -225,23 +225,19 @@ class Cluster:
         self._group_pods()
         (memory := self._memory).forget(self.pods, self.nodes)
         return Snapshot(
-            namespace=self.namespace,
-            nodes=dict(self.nodes.items()), pods=dict(self._on_node),
+            namespace=self.namespace, nodes=dict(self.nodes.items()), pods=dict(self._on_node),
             staging_on=memory.staging_on, daemonsets=tuple(self.daemonsets.values()), revisions=tuple(self.revisions.values()),
             # Those that were seen before the right was taken away may be gone.
             budgets=tuple(self.budgets.values()) if BUDGETS not in memory.forbidden else (),
             policies=oldest_first(self.policies.values()), drivers=oldest_first(self.drivers.values()),
-            rollout_policies=oldest_first(self.rollout_policies.values()),
+            rollout_policies=oldest_first(self.rollout_policies.values()), refusals=dict(memory.refusals), evicted=memory.evicted,
             owned=owned_views(self.owned, self.daemonsets.values()), applied=dict(self._applied),
-            refusals=dict(memory.refusals), evicted=memory.evicted, refused_writes=dict(memory.refused_writes),
-            unstaged=dict(memory.unstaged), withheld=dict(memory.withheld), untaken=dict(memory.untaken),
-            edits=edited(self.daemonsets.values(), self._applied, memory.edits),
-            grants=self.grants, unanswered=self._late_nodes(), ledger_refused=memory.ledger_refused,
-            inherited=self._inherited, watched_since=self.watched_since,
-            unsettled=unsettled, followed=self._selected if self.pods.synced.is_set() else None,
-            references=self._references, images=self._images, measured=self._measured, place=self.places.get(self.namespace),
-            unlisted=self._unlisted(), forbidden=memory.forbidden,
-        )
+            refused_writes=dict(memory.refused_writes), unstaged=dict(memory.unstaged), withheld=dict(memory.withheld),
+            untaken=dict(memory.untaken), edits=edited(self.daemonsets.values(), self._applied, memory.edits),
+            grants=self.grants, unanswered=self._late_nodes(), ledger_refused=memory.ledger_refused, unsettled=unsettled,
+            followed=self._selected if self.pods.synced.is_set() else None, place=self.places.get(self.namespace),
+            inherited=self._inherited, watched_since=self.watched_since, unlisted=self._unlisted(), forbidden=memory.forbidden,
+            references=self._references, images=self._images, measured=self._measured)
 
     def refer(self, references: References) -> None:
         """Take what was asked for and is not watched."""

@@ -11,10 +11,10 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
 from gpuward.operands.changes import Prepared
 from gpuward.operands.driver.withholding import told_otherwise
-from gpuward.operands.leaving import unsettled
 from gpuward.operands.nvidiadriver.status import NOT_APPLIED, NOT_FOLLOWED
 from gpuward.operands.state import OperandState
 from gpuward.operands.statuses import refusal, unapplied
+from gpuward.operands.yet_to_go import unsettled
 from gpuward.policy.unmade import DRIVER_STATE
 
 

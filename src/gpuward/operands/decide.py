@@ -26,7 +26,6 @@ from gpuward.operands.driver.kernels import homeless, is_left_behind, left_daemo
 from gpuward.operands.driver.switched_off import switched_off, while_needed
 from gpuward.operands.driver.unwanted import ending
 from gpuward.operands.facts import ClusterFacts
-from gpuward.operands.leaving import kept, refused_to_go, yet_to_go
 from gpuward.operands.nvidiadriver.status import NOT_APPLIED
 from gpuward.operands.pod_security import labelled
 from gpuward.operands.render import render
@@ -36,6 +35,7 @@ from gpuward.operands.sandboxes.in_use import spare_drivers_in_use
 from gpuward.operands.state import OperandState
 from gpuward.operands.status import Verdict, failed, invalid, judged, status_of
 from gpuward.operands.statuses import Worded, lacking, refusal, status_write, waiting_states
+from gpuward.operands.yet_to_go import kept, refused_to_go, yet_to_go
 from gpuward.policy.clusterpolicy import ActivePolicy
 from gpuward.policy.kept import remember
 from gpuward.policy.lastvalid import to_remember

@@ -17,8 +17,8 @@ from gpuward.model.waits import FailureBudgetSpent, Limit, NewDriverFails, Start
 from gpuward.model.waves import Aborted, ApprovalRequired, WaveFailed
 from gpuward.model.windows import WindowShut
 from gpuward.operands.decide import has_nfd_labels
-from gpuward.operands.leaving import kept
 from gpuward.operands.rollout import goal, staged
+from gpuward.operands.yet_to_go import kept
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.refused import endings, refusal, refusals
 from gpuward.report.nodes import Group, group_of

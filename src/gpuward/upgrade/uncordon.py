@@ -27,8 +27,7 @@ def turned_back(node: NodeFacts) -> Move | None:
 
 def left_alone(node: NodeFacts, policy: UpgradePolicy, now: float) -> Move | None:
     """Return the way back to those that wait of a node to which pods came, where nobody is evicted for a removal, or not yet; and
-    of one whose driver nobody has touched, where the rollout of the next was aborted, or
-    that is not its NVIDIADriver's any more.
+    of one whose driver nobody has touched, where the rollout of the next was aborted, or that is not its NVIDIADriver's any more.
     """
     alone = (policy.free_only and has_users(node)) or evicts_nobody(node, policy, now)
     spared = alone or (node.untouched and (node.keeps_driver or aborted(node, policy) is not None))
