@@ -160,6 +160,11 @@ def test_it_is_reached_on_both_families(tmp_path: Path, address: str) -> None:
         until(lambda: seen(18476, "gpu_operator_node_driver_ready", address) == "0.0")
 
 
+def clients_served() -> int:
+    """Return how many threads there are for one client each, as socketserver names them."""
+    return sum("process_request_thread" in thread.name for thread in threading.enumerate())
+
+
 @pytest.mark.usefixtures("fast")
 def test_who_connects_and_says_nothing_keeps_nothing(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
@@ -167,16 +172,15 @@ def test_who_connects_and_says_nothing_keeps_nothing(
     monkeypatch.setattr(metrics, "CLIENT_SECONDS", 0.3)
     with serving(machine(tmp_path), Node(), 18477), contextlib.ExitStack() as clients:
         until(lambda: seen(18477, "gpu_operator_node_driver_ready") == "0.0")
-        before = threading.active_count()
-        for words in (b"", b"GET /metr", b"GET /metrics HTTP/1.1\r\nHost: "):
-            client = clients.enter_context(socket.create_connection(("127.0.0.1", 18477)))
+        silent = [clients.enter_context(socket.create_connection(("127.0.0.1", 18477), timeout=PATIENCE)) for _ in range(3)]
+        for client, words in zip(silent, (b"", b"GET /metr", b"GET /metrics HTTP/1.1\r\nHost: "), strict=True):
             client.sendall(words)
         gone = socket.create_connection(("127.0.0.1", 18477))
         gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         gone.sendall(b"GET /metrics HTTP/1.1\r\n")
         gone.close()
-        until(lambda: threading.active_count() > before)
-        until(lambda: threading.active_count() <= before)
+        assert [client.recv(1) for client in silent] == [b"", b"", b""]
+        until(lambda: clients_served() == 0)
         assert seen(18477, "gpu_operator_node_driver_ready") == "0.0"
     assert "Traceback" not in capfd.readouterr().err
 
