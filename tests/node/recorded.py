@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from tests.node.realnodes import Nodes
@@ -23,6 +25,11 @@ UNKNOWN = "ContainerStatusUnknown"
 """Why the kubelet says so, too: it has not seen how the container ended."""
 NEVER = "1970-01-01T00:00:00Z"
 """When a container started that was removed between its creation and its start: it ran nothing that could have ended well."""
+
+
+def _seconds(stamp: str | None) -> float:
+    """Return a time of the kubelet's in seconds; one that it does not know is long ago."""
+    return datetime.fromisoformat(stamp).timestamp() if stamp else 0.0
 
 
 @dataclass(frozen=True)
@@ -96,10 +103,23 @@ class Record:
                 and ended["reason"] != UNKNOWN and ended["startedAt"] != NEVER}
 
     def running(self, node: str, at: float) -> set[str]:
-        """Return the pods with a GPU whose containers ran on a node at some time."""
-        last = {pod.name: pod for pod in self.of("Pod") if pod.at <= at and pod.uses_gpu}
-        return {name for name, pod in last.items() if pod.node == node and pod.runs}
+        """Return the pods with a GPU of which a container ran on a node at some time.
 
+        By the kubelet's own times, which are cut to whole seconds: on a busy machine a watch tells of an end some time after it.
+        """
+        ran: dict[tuple[str, str, str], float] = {}
+        for pod in self.of("Pod"):
+            if pod.node != node or not pod.uses_gpu:
+                continue
+            for each in pod.containers:
+                for state in (each["state"], each.get("lastState") or {}):
+                    if begun := state.get("running"):
+                        ran.setdefault((pod.name, each["name"], begun["startedAt"]), math.inf)
+                    elif ended := state.get("terminated"):
+                        ran[pod.name, each["name"], ended["startedAt"]] = _seconds(ended["finishedAt"])
+            if pod.gone:
+                ran.update({key: min(end, pod.at) for key, end in ran.items() if key[0] == pod.name})
+        return {name for (name, _, begun), end in ran.items() if _seconds(begun) + 1 <= at < end}
 
     def torn(self) -> list[tuple[str, str]]:
         """Return the driver pods that began to go while a pod with a GPU ran on their node, and the latter."""
