@@ -80,6 +80,13 @@ def test_a_module_that_another_process_unloads_without_end_is_not_called_one_in_
     assert place.run(BY_OPERATOR).startswith("the kernel has not unloaded the module nvidia yet, as another process asked it to")
 
 
+@pytest.mark.usefixtures("patient")
+def test_a_kernel_that_cannot_unload_modules_is_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "DELETE", f"import sys\nsys.exit({errno.ENOSYS})\n")
+    with pytest.raises(HostError, match=r"^the module nvidia cannot be unloaded: .* without CONFIG_MODULE_UNLOAD"):
+        Machine(place.machine.root).unload("nvidia")
+
+
 def test_a_slow_kernel_is_waited_for(place: Place) -> None:
     tool = place.folder / "rmmod"
     tool.write_text(tool.read_text().replace("rm -r", "sleep 1; rm -r"))

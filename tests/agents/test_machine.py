@@ -107,6 +107,14 @@ def test_modules_are_those_with_a_count(machine: Machine) -> None:
     assert machine.modules() == {"nvidia": 3, "nvidia_uvm": 0, "odd": 0, "odder": 0}
 
 
+def test_modules_that_the_kernel_cannot_unload_have_a_state_and_no_count(machine: Machine) -> None:
+    """As on a kernel without CONFIG_MODULE_UNLOAD, where a driver would else be taken for none."""
+    (machine.sys / "module/nvidia/holders").mkdir(parents=True)
+    (machine.sys / "module/nvidia/initstate").write_text("live\n")
+    (machine.sys / "module/printk/parameters").mkdir(parents=True)
+    assert machine.modules() == {"nvidia": 0}
+
+
 def tool(folder: Path, code: int) -> str:
     """Write a program that stands for rmmod."""
     path = folder / "tool"

@@ -145,11 +145,14 @@ class Machine:
         return True
 
     def modules(self) -> Mapping[str, int]:
-        """Return the kernel modules that are loaded: those built in have no count."""
+        """Return the kernel modules that are loaded: those built in have no state.
+
+        A kernel that cannot unload modules (no CONFIG_MODULE_UNLOAD) does not count who uses them.
+        """
         found = {}
         for name in self.entries("/sys/module"):
             count = self.read(f"/sys/module/{name}/refcnt")
-            if count is not None:
+            if count is not None or self.exists(f"/sys/module/{name}/initstate"):
                 found[name] = whole(count) or 0
         return found
 
@@ -164,6 +167,9 @@ class Machine:
             raise ModuleInUseError(f"the module {module} is in use")
         if self.module_tool and number:
             raise HostError(f"the module {module} cannot be unloaded: {said or f'{self.module_tool} ended with {number}'}")
+        if number == errno.ENOSYS:
+            raise HostError(f"the module {module} cannot be unloaded: this kernel is built without CONFIG_MODULE_UNLOAD; "
+                            "restart the node without the driver")
         if number not in (0, errno.ENOENT):
             raise HostError(f"the module {module} cannot be unloaded: {os.strerror(number)}")
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import re
+import stat
+from collections.abc import Collection
 from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any, Final
 
@@ -47,6 +51,43 @@ END:
 \0"""
 
 
+DEVICES: Final = ("nvidiactl", "nvidia-uvm")
+"""What libcuda opens in /dev beside the GPUs."""
+WSL: Final = "dxg"
+"""The device in place of all of NVIDIA's where Linux runs in Windows."""
+REMEDIES: Final = {
+    "CUDA_ERROR_OUT_OF_MEMORY":
+        "others hold the GPU's memory, `nvidia-smi` on the node names their processes",
+    "CUDA_ERROR_DEVICE_UNAVAILABLE":
+        "another process has the GPU for itself, `nvidia-smi` on the node names it, and the compute mode",
+    "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH":
+        "the libraries in this container are of another version than the driver that is loaded, see the driver pod on this node",
+    "CUDA_ERROR_SYSTEM_NOT_READY":
+        "the GPUs are not set up, where they have NVSwitches by the fabric manager, see the driver pod on this node",
+}
+"""What to do, by what libcuda says; https://docs.nvidia.com/cuda/cuda-driver-api lists the errors."""
+
+
+def remedy(code: str, devices: Collection[str], visible: str | None) -> str:
+    """Return what an error of libcuda's comes from and what to do, by the devices in /dev and CUDA_VISIBLE_DEVICES."""
+    if code in REMEDIES:
+        return REMEDIES[code]
+    missing = [f"/dev/{name}" for name in DEVICES if name not in devices]
+    if not any(re.fullmatch(r"nvidia\d+", name) for name in devices):
+        missing.insert(0, "/dev/nvidia0 or another GPU")
+    if missing and WSL not in devices:
+        return f"this container lacks {', '.join(missing)}: see the toolkit pod on this node, and what this pod asks for"
+    if code == "CUDA_ERROR_NO_DEVICE" and visible is not None:
+        return f"CUDA_VISIBLE_DEVICES is {visible!r}, and names none of this container's GPUs"
+    return "see `dmesg` on the node for errors of the GPU (Xid)"
+
+
+def _devices() -> set[str]:
+    """Return the names of the character devices in /dev."""
+    with os.scandir("/dev") as found:
+        return {each.name for each in found if stat.S_ISCHR(each.stat(follow_symlinks=False).st_mode)}
+
+
 class Cuda:
     """Call libcuda; what it refuses is an error with its name."""
 
@@ -64,7 +105,8 @@ class Cuda:
             said = c_char_p()
             self._library.cuGetErrorName(c_int(number), byref(said))
             code = said.value.decode() if said.value else str(number)
-            raise ValidationError(f"{name} failed with {code}: see `dmesg` on the node for errors of the GPU (Xid)")
+            raise ValidationError(
+                f"{name} failed with {code}: {remedy(code, _devices(), os.environ.get('CUDA_VISIBLE_DEVICES'))}")
 
 
 def add_vectors() -> str:
