@@ -1,22 +1,35 @@
-"""What a terminal of 80 columns shows of `gpuward explain`, and what is copied from it."""
+"""What a terminal of 80 columns shows, and what is copied from it."""
 
 from __future__ import annotations
 
+import fcntl
 import io
+import os
+import pty
+import struct
 import subprocess
+import termios
 
 import pytest
 from rich.console import Console
 
+from gpuward.cli import check
 from gpuward.cli.explain import show
 from gpuward.cli.explanation import Explanation, LeavingPod
+from gpuward.cli.layout import lay_out
 from gpuward.cli.leader import Leader
+from gpuward.cli.shadow import Shadowed, Stuck, _print
+from gpuward.cli.terminal import styled
 from gpuward.cli.wrapping import wrapped_command
+from gpuward.labels.discovery import how_to_label
+from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView
+from gpuward.report.checks import Finding, Level
 from gpuward.upgrade.remedies import Remedy
 from gpuward.upgrade.remedies.fixes import DecisionFacts
 from tests.build import policy
+from tests.recorder.test_process import COMMAND
 
 PATCH = ("kubectl patch clusterpolicy cluster-policy --type merge -p "
          """'{"spec": {"driver": {"upgradePolicy": {"maxUnavailable": "50%"}}}}'""")
@@ -80,3 +93,79 @@ def test_what_no_terminal_shows_keeps_its_lines() -> None:
     assert f"     $ {TAINT}" in lines
     assert any(line.startswith("  POD") for line in lines)
     assert any(line.strip().endswith("may be evicted") for line in lines)
+
+
+POD = "gpu-operator/nvidia-device-plugin-mps-control-daemon-with-a-long-name"
+SENTENCE = f"1 of 3 pods are unavailable; gpu-2: pod {POD} runs, but is not ready, and has not been for a while"
+
+
+@pytest.mark.parametrize(("width", "titles"), [(44, 4), (60, 1), (80, 1), (120, 1)])
+def test_names_are_whole_in_a_table_of_any_width(width: int, titles: int) -> None:
+    daemonset = "nvidia-driver-daemonset-5.15.0"
+    cells = ("driver", "2/3", daemonset, SENTENCE), ("dcgm", "3/3", "dcgm", "")
+    rows = [[styled(cell) for cell in row] for row in cells]
+    lines = [line.plain for line in lay_out(("OPERAND", "READY", "DAEMONSET", "WAITS FOR"), rows, width)]
+    assert [line for line in lines if len(line) > width and POD not in line] == []
+    text = " ".join("\n".join(lines).split())
+    assert daemonset in text
+    assert text.count("OPERAND") == (2 if titles == 4 else 1)
+    words = text.replace("WAITS FOR", "").split()
+    assert " ".join(words[words.index("1"):]).startswith(SENTENCE)
+    if width == 120:
+        assert lines[1].startswith(f"driver   2/3    {daemonset}  1 of 3 pods")
+        assert lines[-1] == "dcgm     3/3    dcgm"
+
+
+def copied_from(findings: list[Finding], width: int) -> list[str]:
+    lines = [line.plain for finding in findings for line in check.lines(finding, width)]
+    assert [line for line in lines if len(line) > width and line.strip(" \\").count(" ")] == [], "but for a word that is longer"
+    text = "\n".join(lines)
+    return [arguments("kubectl " + part.split("\n-> ")[0]) for part in text.split("kubectl ")[1:]]
+
+
+@pytest.mark.parametrize("width", [60, 80, 250])
+def test_what_check_says_to_do_is_copied_as_the_same_command(width: int) -> None:
+    label = "kubectl label namespace gpu-operator pod-security.kubernetes.io/enforce=privileged --overwrite"
+    told = "gpu-operator has no label pod-security.kubernetes.io/enforce: the API server's default counts"
+    found = [Finding("namespace", Level.WARN, told, label)]
+    assert copied_from(found, width) == [arguments(label)]
+    by_hand = how_to_label("gpu-1")
+    command = by_hand[by_hand.index("kubectl"):]
+    assert copied_from([Finding("discovery", Level.FAIL, "no node has labels", by_hand)], width) == [arguments(command)]
+
+
+def on_terminal(columns: int, *words: str) -> list[str]:
+    """Return the lines that a command prints on a terminal."""
+    read, written = pty.openpty()
+    fcntl.ioctl(written, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    done = subprocess.Popen([*COMMAND, *words], stdin=written, stdout=written, stderr=written,
+                            env={**os.environ, "NO_COLOR": "1", "TERM": "xterm"})
+    os.close(written)
+    out = b""
+    try:
+        while part := os.read(read, 65536):
+            out += part
+    except OSError:  # Linux says so at the end
+        pass
+    os.close(read)
+    assert done.wait() == 0
+    return out.decode().splitlines()
+
+
+def test_reasons_end_their_lines_at_words() -> None:
+    lines = on_terminal(80, "reasons")
+    assert max(map(len, lines)) <= 80
+    named = [line.split()[0] for line in lines if not line.startswith(" ")]
+    assert named == sorted(Reason)
+    assert max(map(len, on_terminal(80, "reasons", "DriverInUse"))) <= 80
+
+
+def test_shadow_indents_what_goes_on_in_another_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr("gpuward.cli.shadow.console", lambda: Console(file=out, width=80, force_terminal=True, color_system=None))
+    _print(tuple(Shadowed("all is well", "nobody runs", stuck=(
+        Stuck("gpu-1", "", "BudgetBlocks", SENTENCE, (f"delete pod {POD} -> gpu-1 goes on",)),)).lines()))
+    lines = out.getvalue().splitlines()
+    assert [line for line in lines if len(line) > 80 and POD not in line] == []
+    assert sum(POD in line for line in lines) == 2
+    assert all(line.startswith("    ") for line in lines[-4:] if "gpu-1 (" not in line)

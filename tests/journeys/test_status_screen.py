@@ -288,3 +288,19 @@ async def test_a_choice_that_no_node_meets_is_told_apart_from_what_is_said_of_al
     lines = await shown(stage, selector="foo=bar")
     assert lines[0] == "ClusterPolicy cluster-policy: 2 of 2 nodes up to date"
     assert lines[-1] == "no node matches --selector foo=bar: what is told above is about all nodes"
+
+
+@on_stage(gpu_nodes=3)
+async def test_all_of_it_stays_readable_on_80_columns(stage: Stage) -> None:
+    """`-o wide` says everything: what does not fit a line goes on in the next one, and no name is cut or broken."""
+    await stage.installed()
+    stage.sandbox.faults.add(Fault(FaultKind.DRIVER_CRASH, node="gpu-2"))
+    await delete_pods(stage, names.DRIVER_APP, "gpu-2")
+    await stage.until(lambda: stage.hold("gpu-2") == "DriverFailing")
+    lines = await shown(stage, SMALL, output="wide")
+    assert max(map(len, lines)) <= SMALL.width
+    assert not [line for line in lines if "…" in line]
+    words = set(" ".join(lines).replace(",", "").split())
+    (pod,) = stage.pods(names.DRIVER_APP, "gpu-2")
+    assert {pod["metadata"]["name"], "nvidia-device-plugin-mps-control-daemon", "nvidia-container-toolkit-daemonset"} <= words
+    assert {line.split()[0] for line in lines if line.startswith("gpu-")} >= {"gpu-1", "gpu-2", "gpu-3"}

@@ -13,9 +13,11 @@ from rich.text import Text
 
 from gpuward.cli.connect import WallClock, connected
 from gpuward.cli.inspection import inspected
-from gpuward.cli.terminal import console, say_json, styled
+from gpuward.cli.terminal import console, printable, say_json, styled
+from gpuward.cli.wrapping import wrapped, wrapped_advice
 from gpuward.report.checks import Finding, Level, findings
 
+ARROW = "-> "
 COLOURS = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
 
@@ -28,7 +30,8 @@ def check_cluster(kubeconfig: str | None, context: str | None, namespace: str, o
     else:
         shown = console()
         for finding in found:
-            shown.print(line(finding), soft_wrap=True)
+            for told in lines(finding, shown.width) if shown.is_terminal else [line(finding)]:
+                shown.print(told, soft_wrap=True)
         shown.print(styled(_summary(found)), soft_wrap=True)
     if any(finding.level is Level.FAIL for finding in found):
         sys.exit(1)
@@ -43,6 +46,18 @@ def line(finding: Finding) -> Text:
     """Return a finding as a line: what was found, and what to do."""
     text = styled(f"{finding.level:<5} ", COLOURS[finding.level])
     return text.append_text(styled(f"{finding.check:<16} {finding.found}{f' -> {finding.fix}' if finding.fix else ''}"))
+
+
+def lines(finding: Finding, width: int) -> list[Text]:
+    """Return a finding in lines of at most `width` columns: what to do, which may be a command, has lines of its own."""
+    if line(finding).cell_len <= width:
+        return [line(finding)]
+    title = f"{finding.level:<5} {finding.check:<16} "
+    found = wrapped(title + printable(finding.found), width, len(title))
+    advice = wrapped_advice(printable(finding.fix), width, " " * (len(title) - len(ARROW)) + ARROW) if finding.fix else []
+    told = [styled(text) for text in (*found, *advice)]
+    told[0].stylize(COLOURS[finding.level], 0, len(finding.level))
+    return told
 
 
 def _summary(found: Sequence[Finding]) -> str:

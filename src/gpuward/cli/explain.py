@@ -22,9 +22,9 @@ from gpuward.cli.leader import Leader
 from gpuward.cli.look import Look, Picture
 from gpuward.cli.overview import REMEMBERED
 from gpuward.cli.podwords import PodWords, words_of
-from gpuward.cli.terminal import console, printable, say_json, styled
+from gpuward.cli.terminal import console, printable, say_json, say_sentence, styled
 from gpuward.cli.view import age
-from gpuward.cli.wrapping import wrapped, wrapped_command
+from gpuward.cli.wrapping import wrapped_command
 from gpuward.errors import InputError
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client, Selection
@@ -133,14 +133,14 @@ def show(found: Explanation, leader: Leader, out: Console | None = None) -> None
     """Print an explanation for people."""
     out = out or console()
     for title, text in _facts(found, leader):
-        _say(out, f"{title:<9} {text}", 10)
+        say_sentence(f"{title:<9} {text}", 10, out)
     if found.pods:
         out.print("\nPODS THAT HAVE TO LEAVE")
         _say_pods(out, found.pods)
     if found.notes:
         out.print("\nNOTES")
     for note in found.notes:
-        _say(out, f"  {note}", 4)
+        say_sentence(f"  {note}", 4, out)
     if found.said:
         out.print("\nWHAT ITS PODS SAY")
     for words in found.said:
@@ -151,18 +151,11 @@ def show(found: Explanation, leader: Leader, out: Console | None = None) -> None
         _say_remedy(out, number, remedy)
 
 
-def _say(out: Console, text: str, hang: int) -> None:
-    """Print a sentence, on a terminal in lines that end at words; whoever reads it elsewhere may look for it as a whole."""
-    shown = printable(text)
-    for line in wrapped(shown, out.width, hang) if out.is_terminal else [shown]:
-        out.print(styled(line), soft_wrap=True)
-
-
 def _say_remedy(out: Console, number: int, remedy: Remedy) -> None:
-    _say(out, f"  {number}. {remedy.do}", 5)
-    _say(out, f"     -> {remedy.then}", 8)
+    say_sentence(f"  {number}. {remedy.do}", 5, out)
+    say_sentence(f"     -> {remedy.then}", 8, out)
     if remedy.risk:
-        _say(out, f"     warning: {remedy.risk}", 7)
+        say_sentence(f"     warning: {remedy.risk}", 7, out)
     for command in map(printable, remedy.commands):
         indent = "     $ "
         for line in wrapped_command(command, out.width, indent) if out.is_terminal else [indent + command]:
@@ -284,10 +277,10 @@ def _say_pods(out: Console, pods: Sequence[LeavingPod]) -> None:
     widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     if sum(widths[:3]) + min(widths[3], WORDS) + 4 * PADDING > out.width:
         for name, owner, priority, why in rows:
-            _say(out, f"  {name} (owner {owner}, priority {priority})", 4)
-            _say(out, f"    {why}", 6)
+            say_sentence(f"  {name} (owner {owner}, priority {priority})", 4, out)
+            say_sentence(f"    {why}", 6, out)
         if more:
-            _say(out, f"  {more}", 4)
+            say_sentence(f"  {more}", 4, out)
         return
     table = Table(box=None, padding=(0, 2, 0, 2))
     for column in columns[:3]:

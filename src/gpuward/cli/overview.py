@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from shlex import quote
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
 from gpuward import names
+from gpuward.cli.layout import lay_out
 from gpuward.cli.leader import Leader
 from gpuward.cli.look import Picture
 from gpuward.cli.terminal import printable, styled
 from gpuward.cli.view import COLOURS, age, cut
-from gpuward.cli.wrapping import wrapped
+from gpuward.cli.wrapping import wrapped, wrapped_command
 from gpuward.model.reasons import Reason
 from gpuward.model.rights import REMEDY
 from gpuward.operands.rollout import CONDITION, rollout_of
@@ -28,14 +28,17 @@ from gpuward.upgrade.limits import unbounded
 BAR = 30
 """Characters of the progress bar."""
 INDENT = "  "
+HANG = 10
+"""Columns of a line's title, such as `operands`."""
+ALLOW = "to allow it: "
 REMEMBERED = (Reason.EVICTION_REFUSED, Reason.WRITE_REFUSED, Reason.WRITE_UNANSWERED, Reason.REPLACEMENT_REFUSED,
               Reason.REFUSED_ELSEWHERE, Reason.LEDGER_REFUSED, Reason.TEMPLATE_EDITED, Reason.IMAGE_MISSING)
 """Reasons that only the operator's memory knows."""
 
 
 def overview(picture: Picture, leader: Leader, groups: Sequence[GroupReport], operands: Sequence[OperandReport],
-             width: int | None) -> list[Text]:
-    """Return the lines, none wider than `width`."""
+             width: int | None, *, whole: bool = False) -> list[Text]:
+    """Return the lines, none wider than `width`: but for the first one they are cut, unless the `whole` of them is wanted."""
     first = printable(headline(picture))
     lines = [(line, "") for line in (wrapped(first, width, len(INDENT)) if width is not None else [first])]
     lines.append((leader.message, ""))
@@ -45,14 +48,23 @@ def overview(picture: Picture, leader: Leader, groups: Sequence[GroupReport], op
     lines += [(f"{_told(leader)}: {told}", "red") for told in said_by_operator(picture)]
     for missing in missing_rights_of(picture):
         told, _, command = missing.partition(REMEDY)  # a command that is cut is of no use: it has a line of its own
-        lines += [(f"rights    {told}", "red"), (f"{INDENT}to allow it: {command}", "red")]
+        lines += [(f"rights    {told}", "red"), (f"{INDENT}{ALLOW}{command}", "red")]
     if picture.plan.nodes:
         lines.append((_bar(picture), ""))
         lines += [(line, "") for line in wave_lines(picture.plan)]
         lines += [(f"{INDENT}{told}", "") for told in (picture.plan.estimate.parts() if picture.plan.estimate else ())]
         lines += [(f"{INDENT}{group}", COLOURS.get(group.group, "")) for group in groups]
     lines += _operands(operands, picture)
-    return [styled(cut(text, width) if width is not None else text, style) for text, style in lines]
+    return [styled(line, style) for text, style in lines for line in _fitting(printable(text), width, whole=whole)]
+
+
+def _fitting(text: str, width: int | None, *, whole: bool) -> list[str]:
+    if width is None:
+        return [text]
+    label, allow, command = text.partition(ALLOW)
+    if allow and len(text) > width:
+        return [label + ALLOW.rstrip(), *wrapped_command(command, width, INDENT * 2)]
+    return wrapped(text, width, HANG if text[:HANG].endswith("  ") else len(INDENT) * 2) if whole else [cut(text, width)]
 
 
 def headline(picture: Picture) -> str:
@@ -150,13 +162,8 @@ def _where_to_look(waiting: Sequence[OperandReport], picture: Picture) -> list[t
     return [(f"{INDENT}gpuward explain {quote(node)}{place} has its last words and what would help", "")]
 
 
-def operand_table(operands: Sequence[OperandReport]) -> Table:
-    """Return all operands, one line each."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("OPERAND", "READY", "DAEMONSET"):
-        table.add_column(column, no_wrap=True)
-    table.add_column("WAITS FOR", overflow="fold")
-    for one in operands:
-        told = f"{one.waits}; {one.stuck}" if one.stuck and one.waits else one.waits
-        table.add_row(*map(styled, (one.name, f"{one.ready}/{one.desired}", ", ".join(one.daemonsets), told)))
-    return table
+def operand_table(operands: Sequence[OperandReport], width: int) -> list[Text]:
+    """Return all operands, one line each where `width` columns are enough."""
+    rows = [(one.name, f"{one.ready}/{one.desired}", ", ".join(one.daemonsets),
+             f"{one.waits}; {one.stuck}" if one.stuck and one.waits else one.waits) for one in operands]
+    return lay_out(("OPERAND", "READY", "DAEMONSET", "WAITS FOR"), [[styled(cell) for cell in row] for row in rows], width)

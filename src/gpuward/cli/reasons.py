@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from gpuward.cli.terminal import say
+from gpuward.cli.terminal import console, say, say_sentence
 from gpuward.model.advice import ADVICE
 from gpuward.model.counting import template
 from gpuward.model.reasons import Reason
@@ -19,14 +19,16 @@ def print_reasons(name: str | None) -> None:
         _print_all()
         return
     reason = Reason(name)
-    advice = ADVICE[reason]
+    advice, out = ADVICE[reason], console()
+    width = min(_WIDTH, out.width) if out.is_terminal else _WIDTH
     for title, text in (("REASON", str(reason)), ("SAYS", template(SENTENCES[reason])), ("MEANS", advice.means),
                         ("ACT?", f"{advice.act}."), ("DO", advice.do)):
-        for line in textwrap.wrap(text, _WIDTH, initial_indent=f"{title:<8}", subsequent_indent=" " * 8, break_on_hyphens=False):
+        for line in textwrap.wrap(text, width, initial_indent=f"{title:<8}", subsequent_indent=" " * 8, break_on_hyphens=False,
+                                  break_long_words=False):
             say(line)
 
 
 def _print_all() -> None:
-    longest = max(len(reason) for reason in Reason)
+    longest, out = max(len(reason) for reason in Reason), console()
     for reason in sorted(Reason):
-        say(f"{reason:<{longest}}  {ADVICE[reason].act}")
+        say_sentence(f"{reason:<{longest}}  {ADVICE[reason].act}", longest + 2, out)

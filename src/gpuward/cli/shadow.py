@@ -16,7 +16,7 @@ from gpuward.cli.explanation import explained
 from gpuward.cli.look import Look, Picture
 from gpuward.cli.manifests import manifest
 from gpuward.cli.overview import headline
-from gpuward.cli.terminal import say, say_json
+from gpuward.cli.terminal import console, say_json, say_sentence
 from gpuward.execute.contains import contains
 from gpuward.kube import followed, resources
 from gpuward.kube.followed import Followed
@@ -126,8 +126,9 @@ async def _shadow(kubeconfig: str | None, context: str | None, namespace: str, o
 
 def _print(told: object) -> None:
     if isinstance(told, tuple):
+        out = console()
         for line in told:
-            say(line)
+            say_sentence(line, len(line) - len(line.lstrip()) + 2, out)
     else:
         say_json(told)
 

@@ -14,15 +14,16 @@ import structlog
 from rich.console import ConsoleDimensions
 from rich.console import Group as Lines
 from rich.live import Live
+from rich.text import Text
 
 from gpuward.cli.connect import connected
 from gpuward.cli.explain import unknown_node
 from gpuward.cli.leader import Leader
 from gpuward.cli.look import Look, Picture
 from gpuward.cli.overview import missing_rights_of, operand_table, overview
-from gpuward.cli.terminal import console, say, say_json, styled
+from gpuward.cli.terminal import WIDE, console, say, say_json, styled
 from gpuward.cli.values import values_at
-from gpuward.cli.view import node_rows, node_table
+from gpuward.cli.view import node_rows, node_table, whole_table
 from gpuward.cli.waiting import Waiting
 from gpuward.errors import InputError
 from gpuward.model.record import format_time
@@ -146,7 +147,8 @@ class _Status:
         await self._ask()
         picture = self.look.picture(self.leader)
         if not self.choice.is_structured:
-            self.console.print(Lines(*self._screen()))
+            for part in self._screen():
+                self.console.print(part, soft_wrap=isinstance(part, Text))
             return
         reports = self.choice.of(picture)
         if self.choice.output == "name":
@@ -162,8 +164,7 @@ class _Status:
     def _screen(self) -> list[Any]:
         picture = self.look.picture(self.leader)
         now = max(self.leader.now + time.monotonic() - self._asked, picture.now)
-        bounded = self.console.is_terminal and self.choice.output != "wide"
-        return screen(picture, self.leader, self.choice, now, self.console.size if bounded else None)
+        return screen(picture, self.leader, self.choice, now, self.console.size if self.console.is_terminal else None)
 
     async def _ask(self) -> None:
         if time.monotonic() >= self._asked + LEASE_EVERY:
@@ -172,20 +173,25 @@ class _Status:
 
 
 def screen(picture: Picture, leader: Leader, choice: Choice, now: float, size: ConsoleDimensions | None = None) -> list[Any]:
-    """Return what is shown, of the size of a terminal: one line for each node, those first that need somebody. Without a size all
-    of it.
+    """Return what is shown, of the size of a terminal: one line for each node, those first that need somebody. Without a size, or
+    where `wide` is asked for, all of it.
     """
+    wide = choice.output == "wide"
     operands = operand_reports(picture.snapshot, picture.drivers)
     every = node_reports(picture.plan, picture.snapshot, picture.drivers)
     width = size.width if size is not None else None
-    lines: list[Any] = list(overview(picture, leader, group_reports(every, idle=picture.idle), operands, width))
-    if choice.output == "wide" and operands:
-        lines += ["", operand_table(operands)]
+    lines: list[Any] = list(overview(picture, leader, group_reports(every, idle=picture.idle), operands, width,
+                                     whole=wide))
+    if wide and operands:
+        lines += ["", *operand_table(operands, width or WIDE)]
     chosen = choice.of(picture)
     if not chosen:
         return [*lines, *([styled(f"no node matches{choice.asked_for}: what is told above is about all nodes")] if every else [])]
+    rows = node_rows(_with_ends(chosen, picture), now)
+    if wide:
+        return [*lines, "", *whole_table(rows, width or WIDE)]
     most = max(LEAST_ROWS, size.height - len(lines) - TABLE_LINES - 1) if size is not None else None
-    return [*lines, "", node_table(node_rows(_with_ends(chosen, picture), now), most, width, _caption(chosen, most))]
+    return [*lines, "", node_table(rows, most, width, _caption(chosen, most))]
 
 
 def _with_ends(reports: Sequence[NodeReport], picture: Picture) -> list[NodeReport]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from gpuward.cli.wrapping import wrapped
 from gpuward.errors import ApiError, Unreachable
 
 if TYPE_CHECKING:
@@ -79,6 +80,16 @@ def console() -> Console:
     colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
     shown = Console(highlight=False, markup=False, emoji=False, color_system=colours)
     return shown if shown.is_terminal else Console(highlight=False, markup=False, emoji=False, color_system=colours, width=WIDE)
+
+
+def say_sentence(text: object, hang: int, out: Console | None = None) -> None:
+    """Print a sentence, on a terminal in lines that end at words, those after the first one indented by `hang`; whoever reads it
+    elsewhere may look for it as a whole.
+    """
+    out = out or console()
+    shown = printable(text)
+    for line in wrapped(shown, out.width, hang) if out.is_terminal else [shown]:
+        out.print(styled(line), soft_wrap=True)
 
 
 def say_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

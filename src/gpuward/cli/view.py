@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rich.table import Table
+from rich.text import Text
 
+from gpuward.cli.layout import lay_out
 from gpuward.cli.terminal import styled
 from gpuward.report.nodes import Group, NodeReport
 
@@ -71,6 +73,16 @@ def node_table(rows: Sequence[Row], most: int | None = None, width: int | None =
         cells["WAITS FOR"] = row.reason if last is None else cut(": ".join(filter(None, (row.code, row.reason))), last)
         table.add_row(*(styled(cells[title], row.colour if title == "STATE" else "") for title in titles))
     return table
+
+
+def whole_table(rows: Sequence[Row], width: int) -> list[Text]:
+    """Return the same in lines of `width` columns in which nothing is cut or left out."""
+    titles = [title for title in TITLES if title != "DRIVER" or any(row.driver for row in rows)]
+    shown = []
+    for row in rows:
+        cells = dict(zip(TITLES, row, strict=False))
+        shown.append([styled(cells[title], row.colour if title == "STATE" else "") for title in titles])
+    return lay_out(titles, shown, width)
 
 
 def _columns(rows: Sequence[Row], width: int | None) -> tuple[list[str], int | None]:

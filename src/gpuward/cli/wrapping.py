@@ -6,6 +6,8 @@ import re
 import textwrap
 
 _WORDS = re.compile(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""")
+_COMMAND = re.compile(r"(?:^|(?<=: ))(?=(?:kubectl|gpuward|helm|sed) )")
+"""Where a text turns into a command, which goes on to its end."""
 _NARROW = 40
 """Columns below which nothing is wrapped."""
 
@@ -17,7 +19,9 @@ def wrapped(text: str, width: int, hang: int) -> list[str]:
     """
     if len(text) <= width or width < _NARROW:
         return [text]
-    return textwrap.wrap(text, width, subsequent_indent=" " * hang, break_long_words=False, break_on_hyphens=False)
+    words = text.lstrip()
+    return textwrap.wrap(words, width, initial_indent=text[:len(text) - len(words)], subsequent_indent=" " * hang,
+                         break_long_words=False, break_on_hyphens=False)
 
 
 def wrapped_command(command: str, width: int, indent: str) -> list[str]:
@@ -35,3 +39,15 @@ def wrapped_command(command: str, width: int, indent: str) -> list[str]:
             lines[-1] += " \\"
             lines.append(" " * (len(indent) + 2) + word)
     return lines
+
+
+def wrapped_advice(text: str, width: int, indent: str) -> list[str]:
+    """Return what to do in lines that are not wider than `width` columns; a command that ends it begins a line."""
+    if len(indent) + len(text) <= width or width < _NARROW:
+        return [indent + text]
+    prose, command = text, ""
+    if found := _COMMAND.search(text):
+        prose, command = text[:found.start()].rstrip(), text[found.start():]
+    lines = wrapped(indent + prose, width, len(indent)) if prose else []
+    further = " " * len(indent) if prose else indent
+    return [*lines, *(wrapped_command(command, width, further) if command else [])]
