@@ -176,6 +176,8 @@ DEVICE_PLUGIN_APP: Final = "nvidia-device-plugin-daemonset"
 OFFER_GPUS: Final = frozenset({DEVICE_PLUGIN_APP, "nvidia-dra-driver-kubelet-plugin", "nvidia-sandbox-device-plugin-daemonset",
                                "nvidia-kata-sandbox-device-plugin-daemonset"})
 """Apps whose pods tell the kubelet of the GPUs that pods may be given."""
+OFFERED_BY: Final = (DEPLOY_PLUGIN, DEPLOY_PREFIX + "sandbox-device-plugin", DEPLOY_PREFIX + "kata-sandbox-device-plugin")
+"""The labels of a node by which such pods of ours come."""
 DRIVER_CLIENTS: Final = ("nvidia-dcgm-exporter", "nvidia-dcgm-ctr")
 """Containers, beside the device plugin, that keep the driver open while they run."""
 NO_HEALTH_CHECKS: Final = "DP_DISABLE_HEALTHCHECKS"

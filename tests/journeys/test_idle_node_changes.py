@@ -21,7 +21,7 @@ from tests.journeys.looking import condition_of, explanation_of, reason_of, stat
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, gpu_template, on_stage
 from tests.journeys.test_leaving_in_mid_upgrade import Unserved, by_nvidia_driver, by_policy, precompiled
 from tests.journeys.test_moves import be_precompiled
-from tests.journeys.test_node_workload import PASSTHROUGH, is_host, runs, torn
+from tests.journeys.test_node_workload import PASSTHROUGH, end, is_host, run_machine, runs, torn
 from tests.journeys.test_nvidiadriver import driver_pods, make, nvidia_driver
 
 Begin = Callable[[Stage], Awaitable[Any]]
@@ -133,6 +133,90 @@ def test_no_pod_is_put_on_a_node_that_changes_in_the_moment_in_which_it_is_valid
         assert (torn(stage), found.pods, where(stage, f"train-{node}")) == ([], [], [""])
 
     scenario()
+
+
+@pytest.mark.parametrize("gap", [0.03, 1.0, 1.8, 4.0])
+@pytest.mark.parametrize("leave", [_to_a_host, _without_operands])
+@pytest.mark.parametrize("begin", [_policys, _nvidia_drivers])
+def test_a_pod_that_names_its_node_runs_with_its_driver_or_is_refused(begin: Begin, leave: Change, gap: float) -> None:
+    """No cordon keeps it away. As long as the device plugin is there the pod gets GPUs, and the node stays what it is for it."""
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        await begin(stage)
+        if leave is _to_a_host:
+            await _hosts_allowed(stage)
+        await leave(stage, NODE)
+        await stage.rest(gap)
+        stage.run_pod("late", NODE)
+        await stage.rest(300)
+        assert (torn(stage), stage.cordons()) == ([], [])
+        if not runs(stage, "late"):
+            (pod,) = stage.workload_pods("late")
+            assert pod["status"]["reason"] == "UnexpectedAdmissionError"
+            assert not driver_pods(stage, NODE)
+            return
+        assert len(driver_pods(stage, NODE)) == len(stage.pods(names.DEVICE_PLUGIN_APP, NODE)) == 1
+        assert stage.hold(NODE) == ("WorkloadKept" if leave is _to_a_host else "OperandsKept")
+        assert "pod ml/late uses them" in reason_of(await explanation_of(stage, NODE))
+        await end(stage, "late")
+        await stage.until(lambda: not driver_pods(stage, NODE) and not stage.cordons())
+        await stage.rest(60)
+        assert (torn(stage), is_host(stage, NODE)) == ([], leave is _to_a_host)
+
+    scenario()
+
+
+@pytest.mark.parametrize("gap", [0.03, 1.0, 1.8, 4.0])
+def test_a_virtual_machine_that_names_its_host_keeps_its_driver_or_is_refused(gap: float) -> None:
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        await stage.installed()
+        await _hosts_allowed(stage)
+        await _to_a_host(stage, NODE)
+        await stage.until(lambda: is_host(stage, NODE))
+        await stage.rest(100)
+        await _to_containers(stage, NODE)
+        await stage.rest(gap)
+        run_machine(stage, "vm", NODE)
+        await stage.rest(300)
+        assert (torn(stage), stage.cordons()) == ([], [])
+        if runs(stage, "vm"):
+            assert is_host(stage, NODE)
+            assert "pod ml/vm uses them" in reason_of(await explanation_of(stage, NODE))
+            await end(stage, "vm")
+        await stage.until(lambda: stage.driver(NODE) == OLD and condition_of(stage)[1] == "UpToDate")
+        assert torn(stage) == []
+
+    scenario()
+
+
+@on_stage(gpu_nodes=2)
+async def test_virtual_machines_under_which_no_driver_can_be_loaded_are_named(stage: Stage) -> None:
+    """Somebody labels their host for containers while no operator runs."""
+    await stage.installed()
+    await _hosts_allowed(stage)
+    await _to_a_host(stage, NODE)
+    await stage.until(lambda: is_host(stage, NODE))
+    await stage.rest(100)
+    run_machine(stage, "vm", NODE)
+    await stage.until(lambda: runs(stage, "vm"))
+    labels = {key: value for key, value in stage.labels("gpu-2").items() if key.startswith(names.DEPLOY_PREFIX)}
+    await stage.kill_operator()
+    for key in [key for key in stage.labels(NODE) if key.startswith(names.DEPLOY_PREFIX)]:
+        await stage.label(NODE, key, None)
+    for key, value in labels.items():
+        await stage.label(NODE, key, value)
+    await _to_containers(stage, NODE)
+    await stage.rest(120)
+    stage.operator = stage.new_operator()
+    stage.begin_operator()
+    await stage.until(lambda: stage.hold(NODE) == "DriverInUse")
+    told = await explanation_of(stage, NODE)
+    assert reason_of(told).endswith("while pods run on the one that was loaded before: ml/vm")
+    assert told.remedies[0].do == "end the virtual machines that have its GPUs, or wait for their end: ml/vm"
+    assert runs(stage, "vm")
+    await end(stage, "vm")
+    await stage.until(lambda: stage.driver(NODE) == OLD and condition_of(stage)[1] == "UpToDate")
 
 
 @pytest.mark.parametrize("leave", [_to_a_host, _without_operands])

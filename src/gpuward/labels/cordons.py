@@ -1,5 +1,8 @@
 """Our cordon on a node whose driver goes by a change of its labels: it goes on offering its GPUs until its device plugin has
 stopped. The cordon comes in the patch of the labels. The upgrade lifts it (`upgrade/changing.py`).
+
+No cordon keeps a pod away that names its node, or tolerates cordons. A kubelet does, once nothing offers the GPUs. So the device
+plugin goes first, and the driver follows if nothing has come to use it by then.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from gpuward.model.actions import PatchNode
 from gpuward.model.leaving import Leaving
 from gpuward.model.placement import after
 from gpuward.model.record import CordonOwner, Record, encode_record
-from gpuward.model.states import MAINTENANCE, State
+from gpuward.model.states import IN_PROGRESS, MAINTENANCE, State
 from gpuward.model.views import NodeView, PodView
 from gpuward.model.workloads import HOST_DRIVERS
 
@@ -27,13 +30,16 @@ _THEIRS: Final = (names.INITIALLY_UNSCHEDULABLE, names.DRIVER_MANAGER_CORDON)
 def with_cordon(
     patch: PatchNode | None, node: NodeView, pods: Sequence[PodView], leaving: Leaving, now: float
 ) -> PatchNode | None:
-    """Return the patch of a node that nothing uses, with our cordon if its driver goes by that. A cordon that is there stays as
-    it is: whoever lifts it at this moment has the patch decided anew.
+    """Return the patch of a node that nothing uses, with our cordon if its driver goes by that; as long as its device plugin has
+    to stop first, what is done for that. A cordon that is there stays as it is: whoever lifts it at this moment has the patch
+    decided anew.
     """
     if patch is None or node.state in MAINTENANCE or not any(key in _BRING and key in node.labels for key in patch.labels):
         return patch
-    changed = msgspec.structs.replace(node, labels=after(node.labels, patch.labels))
-    if leaving.from_node(changed, pods) is None:
+    if node.state not in IN_PROGRESS:  # where one is under way our cordon is there, and what uses the GPUs is evicted
+        patch = _unless_offered(patch, node, pods, leaving)
+    changed = msgspec.structs.replace(node, labels=after(node.labels, patch.labels)) if patch is not None else node
+    if patch is None or leaving.from_node(changed, pods) is None:
         return patch
     if node.unschedulable and patch.unschedulable is None:
         return msgspec.structs.replace(patch, expect_unschedulable=True)
@@ -49,3 +55,19 @@ def with_cordon(
         expect_annotations={**patch.expect_annotations, **{key: node.annotations.get(key) for key in read}},
         expect_unschedulable=node.unschedulable,
     )
+
+
+def _unless_offered(patch: PatchNode, node: NodeView, pods: Sequence[PodView], leaving: Leaving) -> PatchNode | None:
+    """Return the patch by which a node's driver goes without what offers its GPUs again; while something does, the patch by which
+    that goes, and then none until it is gone. What no label of ours ends is not waited for.
+    """
+    if leaving.driver(msgspec.structs.replace(node, labels=after(node.labels, patch.labels)), pods) is None:
+        return patch
+    offers = {key: None for key in names.OFFERED_BY if node.labels.get(key) not in (None, "false")}
+    stopped = msgspec.structs.replace(node, labels=after(node.labels, offers))
+    if not leaving.is_offered(pods):
+        return msgspec.structs.replace(
+            patch, labels={key: value for key, value in patch.labels.items() if value is None or key not in names.OFFERED_BY})
+    if not leaving.stops_offers(stopped, pods):
+        return patch
+    return msgspec.structs.replace(patch, labels=offers, annotations={}, drivers=None) if offers else None

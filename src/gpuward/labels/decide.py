@@ -23,7 +23,7 @@ from gpuward.model.removal import DriverKept
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView
 from gpuward.model.withheld import loaded_last
-from gpuward.model.workloads import HOST_DRIVERS, OperandsKept, Workload, WorkloadKeeper, WorkloadKept
+from gpuward.model.workloads import HOST_DRIVERS, OperandsKept, Workload, WorkloadKeeper, WorkloadKept, workload_of
 
 MIG_PRODUCTS = ("h100", "a100", "a30")
 
@@ -175,6 +175,9 @@ def _patch(
         wanted |= _removed(node, KNOWN)
     elif not kept:
         wanted |= _operands(node, policy, workload, managed=drivers.is_starting(pods))
+    elif node.record is not None and node.record.changing:
+        wanted |= {key: "true" for key in policy.operand_labels(workload_of(node.labels) or workload)
+                   if key in names.OFFERED_BY and not node.labels.get(key)}
     if present:
         wanted |= _mig_config(node, policy)
         wanted |= drivers.of(node, {**node.labels, **wanted}, pods)

@@ -301,9 +301,10 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "Correct the version, or push the image: it is asked for again each minute. Where nodes pull from a mirror that has "
         "more than the registry that is named, `gpuward run --check-images=false` asks for none."),
     Reason.DRIVER_IN_USE: Advice(
-        Act.YES, "Somebody deleted the driver pod under running GPU pods. Its modules stay loaded for these, so that the new pod "
-        "cannot load its own.",
-        "The GPU pods run on. Let them end, or ask for an upgrade of the node: `gpuward explain NODE` has the command."),
+        Act.YES, "Somebody deleted the driver pod under running GPU pods, or gave a node with virtual machines to containers by "
+        "its labels. What was loaded stays loaded for these, so that the new pod cannot load its own driver.",
+        "The pods run on. Let them end or, under GPU pods, ask for an upgrade of the node: `gpuward explain NODE` has the "
+        "command."),
     Reason.VALIDATOR_MISSING: Advice(
         Act.LATER, "The new driver is ready, and no validator pod is on the node yet to confirm it.",
         "If it lasts, look at DaemonSet `nvidia-operator-validator`: its node selector, its tolerations, or quota."),

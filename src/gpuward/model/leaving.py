@@ -27,8 +27,27 @@ class Leaving(msgspec.Struct, frozen=True):
     def from_node(self, node: NodeView, pods: Iterable[PodView]) -> PodView | None:
         """Return a pod on a node that offers its GPUs, or else one that has brought a driver, and is about to stop."""
         there = tuple(pods)
-        return self.device_plugin(node, there) or next(
-            (pod for pod in there if self._brings_driver(pod) and not self._stays(pod, node)), None)
+        return self.device_plugin(node, there) or self.driver(node, there)
+
+    def from_changing(self, node: NodeView, pods: Iterable[PodView]) -> PodView | None:
+        """Return the same of a node whose device plugin goes before its driver: that is about to follow where no label lets
+        anything offer the GPUs.
+        """
+        there = tuple(pods)
+        follows = not any(key in node.labels for key in names.OFFERED_BY)
+        return self.from_node(node, there) or next((pod for pod in there if follows and self._brings_driver(pod)), None)
+
+    def driver(self, node: NodeView, pods: Iterable[PodView]) -> PodView | None:
+        """Return a pod on a node that has brought a driver, and is about to stop."""
+        return next((pod for pod in pods if self._brings_driver(pod) and not self._stays(pod, node)), None)
+
+    def is_offered(self, pods: Iterable[PodView]) -> bool:
+        """Tell whether a pod offers a node's GPUs, be it about to stop or not."""
+        return any(self._offers_gpus(pod) for pod in pods)
+
+    def stops_offers(self, node: NodeView, pods: Iterable[PodView]) -> bool:
+        """Tell whether all pods that offer a node's GPUs are about to stop."""
+        return not any(self._offers_gpus(pod) and self._stays(pod, node) for pod in pods)
 
     def _offers_gpus(self, pod: PodView) -> bool:
         return (pod.namespace == self.namespace and pod.of_daemonset and not pod.finished

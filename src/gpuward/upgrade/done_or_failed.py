@@ -9,7 +9,7 @@ from gpuward.model.reasons import Reason
 from gpuward.model.record import Failure, left_unvalidated
 from gpuward.model.states import State
 from gpuward.model.troubles import DriverNow
-from gpuward.model.waits import Failed, OperandPod, Plain, RetryLater, Starting, TwoDriverPods
+from gpuward.model.waits import Failed, OperandPod, Plain, RetryLater, TwoDriverPods
 from gpuward.upgrade.driver_restart import replaced
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.in_use import had_the_target, in_the_way
@@ -76,9 +76,6 @@ def unfinished(node: NodeFacts) -> Hold | None:
         return Hold(OperandPod(driver.ref, Reason.DRIVER_ORPHANED), node.record.since or driver.created)
     if driver.deleting:
         return Hold(OperandPod(driver.ref, Reason.DRIVER_STOPPING), node.record.since)
-    if node.trouble and (users := in_the_way(node)):
-        named = tuple(pod.ref for pod in users)
-        return Hold(Starting(driver.ref, Reason.DRIVER_IN_USE, node.trouble, named), driver.turned or driver.created)
     if not driver.ready:
         return driver_starting(node, driver, driver.turned or driver.created)
     unready = (pod.turned or pod.created for pod in node.live_validators if not pod.ready)

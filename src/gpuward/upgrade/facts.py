@@ -60,6 +60,7 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     """Pods that have to leave before the driver is replaced."""
     to_drain: EvictablePods = EvictablePods()
     """Those, and what else a drain takes; none where the policy wants no drain."""
+    machines: tuple[PodView, ...] = ()  # virtual machines that have its GPUs, which no upgrade evicts
     jobs: tuple[PodView, ...] = ()
     refusals: Mapping[str, Refusal] = {}
     evicted: Mapping[str, Evicted] = {}

@@ -188,9 +188,10 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
         operands=unready_operands(pods, snapshot.namespace),
         module_holders=module_holders_on(node, pods, common.holder_daemonsets),
         device_plugin_going=common.leaving.device_plugin(node, pods),
-        leaving=common.leaving.from_node(node, pods) if record.changing else None,
+        leaving=_leaving(node, pods, record, common),
         to_evict=pods_to_evict(pods, policy, snapshot.namespace, variable=variable),
         to_drain=pods_to_drain(pods, policy, snapshot.namespace, variable=variable) if policy.drain.enable else EvictablePods(),
+        machines=tuple(pod for pod in pods if pod.uses_vm_gpu and pod.phase == "Running" and not pod.was_left_by(node)),
         jobs=_running(pods, policy.wait_for_completion.pod_selector),
         refusals=_refused((*pods, *unplaced), snapshot.refusals),
         evicted=snapshot.evicted.get(node.name, {}),
@@ -200,6 +201,13 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
         barred=barred,
         watched_since=snapshot.watched_since,
     )
+
+
+def _leaving(node: NodeView, pods: Sequence[PodView], record: Record, common: RolloutContext) -> PodView | None:
+    """Return what has to go before a node whose labels change may be given back; without a policy nobody changes them further."""
+    if not record.changing:
+        return None
+    return common.leaving.from_node(node, pods) if common.policy.absent else common.leaving.from_changing(node, pods)
 
 
 def _is_under_way(state: State) -> bool:

@@ -26,7 +26,7 @@ from gpuward.model.windows import OPEN, WindowState
 from gpuward.upgrade.budget_coverage import Coverage
 from gpuward.upgrade.domains import NO_DOMAINS, DomainUse
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.in_use import in_the_way
+from gpuward.upgrade.in_use import running_under
 from gpuward.upgrade.recovery import replacement_refusal, was_spared
 from gpuward.upgrade.scope import concerns
 from gpuward.upgrade.undrainable import is_quarantined
@@ -187,7 +187,7 @@ def _trouble(node: NodeFacts) -> Trouble | None:
             failure.state in UNDISTURBED or was_spared(node, failure.state) or node.retargeted):
         begun = failure.begun or failure.first or failure.at
         return Trouble(node.target, node.node.name, max(begun, node.target_since), failure.cause)
-    if driver is None or not node.in_step or not node.trouble or in_the_way(node):
+    if driver is None or not node.in_step or not node.trouble or running_under(node):
         return None
     since = node.record.started if node.state in IN_PROGRESS else driver.created
     return Trouble(node.target, node.node.name, max(since, node.target_since), node.trouble)

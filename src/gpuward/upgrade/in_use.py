@@ -9,15 +9,27 @@ from gpuward.upgrade.facts import NodeFacts
 _CRASHES = "CrashLoopBackOff"
 
 
+def running_under(node: NodeFacts) -> tuple[PodView, ...]:
+    """Return all pods under which the driver pod of the target does not start, virtual machines among them."""
+    return (*in_the_way(node), *(node.machines if _crashes(node) else ()))
+
+
 def in_the_way(node: NodeFacts) -> tuple[PodView, ...]:
-    """Return the GPU pods under which the driver pod of the target does not start; none if it is not that which is wrong."""
-    driver, trouble = node.driver, node.trouble
-    if driver is None or trouble is None or not node.in_step:
-        return ()
-    if trouble.waiting and not trouble.waiting.endswith(_CRASHES):  # as an image that cannot be pulled
+    """Return the GPU pods under which the driver pod of the target does not start, and which an upgrade evicts; none if it is not
+    that which is wrong.
+    """
+    if not _crashes(node):
         return ()
     there = (*node.to_evict.pods, *(blocked.pod for blocked in node.to_evict.blocked))
     return tuple(pod for pod in there if pod.uses_gpu and pod.phase == "Running" and not pod.was_left_by(node.node))
+
+
+def _crashes(node: NodeFacts) -> bool:
+    """Tell whether the driver pod of the target ends in errors; one with an image that cannot be pulled does not."""
+    trouble = node.trouble
+    if node.driver is None or trouble is None or not node.in_step:
+        return False
+    return not trouble.waiting or trouble.waiting.endswith(_CRASHES)
 
 
 def had_the_target(node: NodeFacts) -> bool:

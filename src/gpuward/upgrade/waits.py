@@ -11,12 +11,15 @@ from gpuward.model.troubles import PodTrouble, trouble_of
 from gpuward.model.views import PodView
 from gpuward.model.waits import OperandPod, Plain, Starting
 from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.in_use import running_under
 
 
 def driver_starting(node: NodeFacts, driver: PodView, since: float) -> Hold:
     """Say that the driver pod is not ready, and what is wrong with it if something is."""
     if node.unplaced and driver.waiting:
         return Hold(Starting(driver.ref, Reason.DRIVER_UNPLACED, _seen(driver)), since)
+    if node.trouble and (users := running_under(node)):
+        return Hold(Starting(driver.ref, Reason.DRIVER_IN_USE, node.trouble, tuple(pod.ref for pod in users)), since)
     if node.trouble:
         return Hold(Starting(driver.ref, Reason.DRIVER_FAILING, node.trouble), since)
     return Hold(Starting(driver.ref, Reason.DRIVER_STARTING, _seen(driver)), since)

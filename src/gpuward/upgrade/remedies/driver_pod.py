@@ -14,7 +14,17 @@ from gpuward import names
 from gpuward.model.states import IN_PROGRESS
 from gpuward.model.troubles import trouble_of
 from gpuward.model.views import DaemonSetView, Owner, PodView
-from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix, described, end_pods, evicts, request_upgrade, with_ready
+from gpuward.upgrade.remedies.fixes import (
+    DecisionFacts,
+    Fix,
+    described,
+    end_pods,
+    evicts,
+    places,
+    request_upgrade,
+    with_ready,
+    without,
+)
 from gpuward.upgrade.remedies.operand_pod import mended
 from gpuward.upgrade.remedies.question import SOON, Candidate, Question
 from gpuward.upgrade.remedies.rollback import take_back_untried
@@ -81,6 +91,12 @@ def empty_for_driver(question: Question) -> Iterator[Candidate]:
         do = "ask for an upgrade of this node: pods use its GPUs, and no driver can be replaced under them"
         leaving = question.node.to_evict
         yield request_upgrade(question.view, do).risking(evicts([*leaving.pods, *(held.pod for held in leaving.blocked)]))
+    machines, driver = question.node.machines, question.node.driver
+    if machines and driver is not None:
+        first, many = machines[0], f" (1 of {len(machines)})" if machines[1:] else ""
+        yield Fix(f"end the virtual machines that have its GPUs, or wait for their end: {first.ref}{many}",
+                  lambda case: with_ready(without(case, places(machines)), driver),
+                  looks=(described(first),), risk="what they compute is lost")
 
 
 def mend_validator_pod(question: Question) -> Iterator[Candidate]:
