@@ -15,11 +15,21 @@ TERMINATION_LOG: Final = Path("/dev/termination-log")
 """Where the kubelet reads a container's last words, by default."""
 LONGEST: Final = 4096
 """Bytes of them that it keeps."""
+LEFT_OUT: Final = " ... "
 
 
 def printable(text: str) -> str:
     """Return a text in one line that does nothing to a terminal: processes and programs give themselves names and words."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in " ".join(text.split()))
+
+
+def within_bytes(text: str, most: int) -> str:
+    """Return a text that has at most so many bytes: of a longer one the middle is left out. Its end may say what became of it."""
+    whole = text.encode(errors="replace")
+    if len(whole) <= most:
+        return text
+    half = (most - len(LEFT_OUT)) // 2
+    return f"{whole[:half].decode(errors='ignore')}{LEFT_OUT}{whole[-half:].decode(errors='ignore')}"
 
 
 def with_notes(error: BaseException) -> str:
@@ -58,7 +68,7 @@ class Teller:
         """Print why the agent ends, and leave it where the kubelet reads it, if there is such a place."""
         try:
             if self.termination_log.exists():
-                self.termination_log.write_bytes(printable(line).encode()[:LONGEST])
+                self.termination_log.write_bytes(within_bytes(printable(line), LONGEST).encode())
         except OSError as error:
             self.say(f"the termination message could not be left: {error}")
         self.say(line)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Final
 
 from gpuward import errors, names
 from gpuward.agents.api import PASSING, ApiServer
+from gpuward.agents.drivermanager.events import NodeEvents
 from gpuward.agents.drivermanager.facts import Settings
 from gpuward.agents.drivermanager.gather import DRIVER_ROOT, MOUNT_HELD, PID_FILE, Gatherer, host_driver
 from gpuward.agents.drivermanager.plan import give_back, next_step
@@ -31,7 +30,7 @@ from gpuward.agents.drivermanager.steps import (
 )
 from gpuward.agents.drivermanager.vfio import PCI, bound_to_vfio
 from gpuward.agents.host import Host, HostError, KernelBusyError, ModuleInUseError
-from gpuward.agents.telling import Teller, printable
+from gpuward.agents.telling import Teller, within_bytes
 from gpuward.agents.waiting import ToldToEndError, no_more_signals
 from gpuward.model.views import Ref
 
@@ -53,8 +52,8 @@ LOOKING_AGAIN: Final = 60.0
 """Seconds in which others may be faster, one time after the other."""
 GIVING_BACK: Final = 15.0
 """Seconds in which the node is tried to be given back: the kubelet may give the pod 30 to end. A request may take some more."""
-EVENT_AFTER: Final = 10.0
-"""Seconds of waiting for the same thing, after which the node's events say so."""
+LONGEST_REFUSAL: Final = 300
+"""Bytes of the words with which an eviction is refused. Webhooks write them."""
 
 
 class DriverManagerError(errors.GpuwardError):
@@ -72,7 +71,7 @@ class DriverManager:
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     _since: dict[Wait, float] = field(default_factory=dict, init=False)
-    _told: set[str] = field(default_factory=set, init=False)
+    _events: NodeEvents = field(init=False)
     _refused: dict[Ref, str] = field(default_factory=dict, init=False)
     _outrun: float | None = field(default=None, init=False)
     """Since when others have been faster."""
@@ -80,6 +79,9 @@ class DriverManager:
     _reloaded: str = field(default="", init=False)
     _written: Counter[str] = field(default_factory=Counter, init=False)
     """How often the cordon, and each label, was written."""
+
+    def __post_init__(self) -> None:
+        self._events = NodeEvents(self.settings.node, self.api, self.teller, self.monotonic)
 
     def uninstall(self) -> None:
         """Make room, or raise an error that says why not. In either case the node is given back as it was found."""
@@ -100,7 +102,7 @@ class DriverManager:
                 if became := self._give_back(gatherer):
                     error.add_note(became)
                 if not isinstance(error, ToldToEndError):
-                    self._event("DriverManagerFailed", str(error))
+                    self._events.failed(str(error))
             raise
 
     def _step(self, gatherer: Gatherer) -> bool:
@@ -190,8 +192,7 @@ class DriverManager:
     def _wait(self, wait: Wait, said: str) -> None:
         begun = self._since.setdefault(wait, self.monotonic())
         self.teller.say(said)
-        if self.monotonic() - begun >= EVENT_AFTER:
-            self._event("DriverManagerWaiting", said)
+        self._events.waiting(wait, begun, said)
         self.sleep(EVERY)
 
     def _evict(self, pods: tuple[Ref, ...], wait: Wait) -> None:
@@ -203,7 +204,7 @@ class DriverManager:
             except errors.NotFound:
                 continue
             except (errors.ApiError, errors.Unreachable) as error:  # of this pod alone, as of one whose namespace goes
-                self._refused[pod] = str(error)
+                self._refused[pod] = within_bytes(str(error), LONGEST_REFUSAL)
                 continue
             self._refused.pop(pod, None)
             self.teller.say(f"evicted pod {pod.namespace}/{pod.name}")
@@ -290,22 +291,6 @@ class DriverManager:
                     continue
                 return f"the node could not be given back, the next attempt does it: {why}"
             return "the node was given back" if given else ""
-
-    def _event(self, reason: str, message: str) -> None:
-        if message in self._told:
-            return
-        self._told.add(message)
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        node = {"apiVersion": "v1", "kind": "Node", "name": self.settings.node, "uid": self.settings.node}
-        body = {"apiVersion": "v1", "kind": "Event", "type": "Warning" if reason.endswith("Failed") else "Normal",
-                "reason": reason, "message": printable(message)[:1024],
-                "metadata": {"generateName": f"{self.settings.node}.", "namespace": "default"},
-                "involvedObject": node, "firstTimestamp": now, "lastTimestamp": now, "count": 1,
-                "source": {"component": "gpuward-driver-manager", "host": os.uname().nodename}}
-        try:
-            self.api.create("/api/v1/namespaces/default/events", body)
-        except (errors.ApiError, errors.Unreachable, errors.KubeconfigError) as error:
-            self.teller.say(f"no event could be written: {error}")
 
 
 def _said(labels: Mapping[str, str]) -> str:

@@ -1,0 +1,118 @@
+"""What the driver manager tells while it waits, and when it fails."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+from gpuward import errors, names
+from gpuward.agents.drivermanager.facts import Settings
+from gpuward.agents.drivermanager.run import DriverManager, DriverManagerError
+from gpuward.agents.machine import Machine
+from gpuward.agents.telling import Teller
+from tests.agents.test_driver_manager_evict import TRAIN, Server
+
+HOUR = 3600.0
+
+
+class Cluster(Server):
+    """Be a cluster that keeps events, and evicts, or refuses to in words that change."""
+
+    def __init__(self, refuses: str = "") -> None:
+        super().__init__([])
+        self.refuses, self.events, self.refusals = refuses, list[dict[str, Any]](), 0
+
+    def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        if path.endswith("/events"):
+            self.events.append(body)
+        elif self.refuses:
+            self.refusals += 1
+            raise errors.Forbidden(f"{self.refuses}{self.refusals}")
+        elif path.endswith("/eviction"):
+            self.evicted(path.split("/")[-2])
+        return body
+
+    def evicted(self, name: str) -> None:
+        """Let a pod go."""
+        self.pods = [pod for pod in self.pods if pod["metadata"]["name"] != name]
+
+
+class Place:
+    """Hold a machine with a driver, on which time passes while the driver manager waits."""
+
+    def __init__(self, folder: Path, server: Cluster) -> None:
+        self.folder, self.server, self.now, self.said = folder, server, 0.0, io.StringIO()
+        for name in ("root/run/nvidia", "sys/module/nvidia", "proc"):
+            (folder / name).mkdir(parents=True)
+        (folder / "sys/module/nvidia/refcnt").write_text("0\n")
+        (folder / "last").touch()
+        tool = folder / "rmmod"
+        tool.write_text(f"#!/bin/sh\nrm -r {folder}/sys/module/$2\n")
+        tool.chmod(0o755)
+        self.machine = Machine(folder / "root", folder / "sys", folder / "proc", module_tool=str(tool))
+
+    def uses_gpu(self, pid: int, command: str, uid: str = "") -> None:
+        """Let a process have a GPU open."""
+        user = self.folder / f"proc/{pid}"
+        (user / "fd").mkdir(parents=True)
+        (user / "comm").write_text(f"{command}\n")
+        (user / "fd/3").symlink_to("/dev/nvidia0")
+        if uid:
+            (user / "cgroup").write_text(f"0::/kubepods/burstable/pod{uid}/x\n")
+
+    def run(self, settings: Settings) -> str:
+        """Run the driver manager to its end; return why it gave up, or nothing."""
+        try:
+            DriverManager(settings, self.machine, self.server, Teller(self.said, self.folder / "last"),
+                          monotonic=lambda: self.now, sleep=self.wait).uninstall()
+        except DriverManagerError as error:
+            return str(error)
+        return ""
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += seconds
+
+
+def test_a_refusal_that_changes_with_each_attempt_does_not_flood_the_nodes_events(tmp_path: Path) -> None:
+    place = Place(tmp_path, Cluster("admission webhook denied the request: try again at "))
+    why = place.run(Settings("gpu-1", auto_drain=False))
+    assert why == (f"default/train (admission webhook denied the request: try again at {place.server.refusals}) "
+                   "use GPUs and did not go in time")
+    assert place.now == HOUR
+    reasons = [event["reason"] for event in place.server.events]
+    assert 5 <= reasons.count("DriverManagerWaiting") <= 12
+    assert place.server.events[-1]["message"] == why
+
+
+def test_a_process_that_comes_anew_with_each_look_does_not_flood_the_nodes_events(tmp_path: Path) -> None:
+    place = Place(tmp_path, Cluster())
+    place.server.pods = []
+    place.server.node["metadata"].setdefault("annotations", {})[names.UPGRADE_ENABLED] = "true"
+
+    class Monitor(Place):
+        def wait(self, seconds: float) -> None:
+            super().wait(seconds)
+            (self.folder / f"proc/{1000 + int(self.now - seconds)}").rename(self.folder / f"proc/{1000 + int(self.now)}")
+
+    place.__class__ = Monitor
+    place.uses_gpu(1000, "nvidia-smi")
+    assert "process 1300 (nvidia-smi) of the host" in place.run(Settings("gpu-1"))
+    assert len(place.server.events) <= 6
+
+
+def test_whatever_webhooks_say_the_last_words_tell_what_became_of_the_node(tmp_path: Path) -> None:
+    place = Place(tmp_path, Cluster("denied: " + "é" * 20000))
+    place.server.pods = [{**TRAIN, "metadata": {**TRAIN["metadata"], "name": f"train-{number}", "uid": f"{number}"}}
+                         for number in range(7)]
+    why = place.run(Settings("gpu-1", auto_drain=False, timeout=60.0))
+    for number in range(5):
+        assert f"default/train-{number} (denied: é" in why
+    assert why.endswith("and 2 more use GPUs and did not go in time")
+    last = (tmp_path / "last").read_bytes()
+    assert last.decode().endswith("use GPUs and did not go in time: giving the node back")
+    assert len(last) <= 4096
+    for event in place.server.events:
+        assert len(event["message"].encode()) <= 1024
+        assert event["message"].endswith(("to go", "did not go in time"))
