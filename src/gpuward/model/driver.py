@@ -41,7 +41,12 @@ def has_hosts_driver_labels(labels: Mapping[str, str]) -> bool:
 
 def comes_with_driver(pod: PodView, namespace: str) -> bool:
     """Tell whether a pod comes and goes with the driver: a driver pod, orphaned or not, or one that the validator starts."""
-    return pod.namespace == namespace and (pod.labels.get("app") in _VALIDATORS_OWN or has_driver_labels(pod.labels))
+    return is_validation(pod, namespace) or (pod.namespace == namespace and has_driver_labels(pod.labels))
+
+
+def is_validation(pod: PodView, namespace: str) -> bool:
+    """Tell whether a pod is one that the validator starts to try a GPU. It outlives the validator where it hangs."""
+    return pod.namespace == namespace and pod.labels.get("app") in _VALIDATORS_OWN
 
 
 def is_driver_daemonset(ds: DaemonSetView, namespace: str) -> bool:

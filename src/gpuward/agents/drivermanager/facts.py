@@ -59,6 +59,8 @@ class Facts:
     """That of the driver that is loaded, as its container left it."""
     operands: tuple[PodView, ...] = ()
     """Pods that go by a label, and are there still."""
+    validations: tuple[PodView, ...] = ()
+    """Pods that the validator has started to try a GPU, and that are there still: no label makes them go."""
     dra_plugins: tuple[PodView, ...] = ()
     claimants: tuple[PodView, ...] = ()
     """Pods that hold allocated claims of the DRA driver."""

@@ -18,7 +18,7 @@ from gpuward.agents.drivermanager.operands import APPS, CLIENT, DRA, DRA_APP, is
 from gpuward.agents.drivermanager.vfio import PCI, bound_to_vfio, users_of_vfio
 from gpuward.agents.host import DeviceUser, Host, HostError, KernelBusyError
 from gpuward.model.claims import ClaimView
-from gpuward.model.driver import comes_with_driver
+from gpuward.model.driver import comes_with_driver, is_validation
 from gpuward.model.pauses import MARKER
 from gpuward.model.policy import DrainSettings, PodDeletionSettings, UpgradePolicy
 from gpuward.model.rollout import DeviceHolders, RolloutSettings
@@ -128,10 +128,13 @@ class Gatherer:
             drain=DrainSettings(enable=True, force=self.settings.force, pod_selector=self.settings.selector,
                                 delete_empty_dir=self.settings.delete_empty_dir),
             rollout=RolloutSettings(device_holders=DeviceHolders.IGNORE))
+        validations = tuple(pod for pod in pods if is_validation(pod, self.settings.namespace))
         going = {pod.uid for pod in pods if pod.of_daemonset and self._goes_with_labels(pod, facts.labels, selected[pod.uid])}
+        going |= {pod.uid for pod in validations}
         return dataclasses.replace(
             facts,
             operands=tuple(pod for pod in pods if self._goes(pod, facts.labels, client=CLIENT in selected[pod.uid])),
+            validations=validations,
             gpu_pods=tuple(pod for pod in pods if pod.uses_gpu and not pod.idle_claim and pod.uid in running - going
                            and not comes_with_driver(pod, self.settings.namespace)),
             claimants=tuple(pod for pod in pods if pod.claims and pod.uses_gpu),

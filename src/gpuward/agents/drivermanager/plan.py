@@ -43,6 +43,8 @@ def next_step(facts: Facts, settings: Settings, overdue: Set[Wait] = frozenset()
         return step
     if facts.loaded and (step := _without_operands(facts, settings, overdue)) is not None:
         return step
+    if replaced and facts.validations:
+        return _without_validations(facts, overdue)
     if (step := _without_dra_plugin(facts, overdue)) is not None:
         return step
     if replaced:
@@ -133,6 +135,13 @@ def _without_operands(facts: Facts, settings: Settings, overdue: Set[Wait]) -> S
             return GiveUp(f"the operands {_pods(facts.operands)} did not end in time")
         return WaitFor(Wait.OPERANDS, f"the operands {_pods(facts.operands)} have to end")
     return None
+
+
+def _without_validations(facts: Facts, overdue: Set[Wait]) -> Step:
+    """Return what makes the pods go by which the validator tries a GPU: one may hang on it, and hold the driver for ever."""
+    if Wait.OPERANDS in overdue:
+        return GiveUp(f"the validator's {_pods(facts.validations, facts.refused)} did not end in time")
+    return _ask(EvictablePods(facts.validations), Wait.OPERANDS)
 
 
 def _without_dra_plugin(facts: Facts, overdue: Set[Wait]) -> Step | None:
