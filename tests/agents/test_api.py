@@ -281,3 +281,12 @@ def test_a_token_that_cannot_be_sent_is_not_repeated(tmp_path: Path) -> None:
         KubernetesApi(PodAccess(address, tmp_path), patience=0.0).get("/version")
     assert "characters that none may have" in str(caught.value)
     assert "secret" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize(("asked", "pause"), [(7, 7.0), (3600, 10.0), (0, 0.2)])
+def test_a_server_is_left_alone_for_as_long_as_it_asks_within_bounds(tmp_path: Path, asked: int, pause: float) -> None:
+    busy: Answer = (429, {"kind": "Status", "code": 429, "message": "too many", "details": {"retryAfterSeconds": asked}})
+    with scripted(tmp_path, busy, (200, NODE)) as (api, _):
+        api.patience = 60.0
+        assert api.get("/api/v1/nodes/gpu-1") == NODE
+        assert api.monotonic() == pause

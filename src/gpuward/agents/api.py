@@ -39,6 +39,8 @@ TIMEOUT: Final = 10.0
 """Seconds to connect, to send, and of silence in an answer, which has a time of its own as a whole."""
 PAUSES: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds between attempts; the last one again and again."""
+LONGEST_PAUSE: Final = 10.0
+"""Seconds between attempts where the server asks for so many, or for more."""
 PAGE_SIZE: Final = 500
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 BROKEN: Final = (OSError, http.client.HTTPException)
@@ -213,7 +215,7 @@ class KubernetesApi:
                 try:
                     return self._with(part, path, self._object(self._once(method, target, body, content_type)))
                 except (*PASSING, *STARTING) as error:
-                    pause, why = PAUSES[min(attempt, len(PAUSES) - 1)], str(error)
+                    pause, why = max(PAUSES[min(attempt, len(PAUSES) - 1)], _asked(error)), str(error)
                     if self.monotonic() + pause > min(begun + self._patience_with(error, method, path), self._until):
                         raise error from None
                     attempt += 1
@@ -289,6 +291,11 @@ class KubernetesApi:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _asked(error: errors.GpuwardError) -> float:
+    """Return the seconds that a server wants to be left alone for."""
+    return min((error.retry_after if isinstance(error, errors.ApiError) else None) or 0.0, LONGEST_PAUSE)
 
 
 def _endless(path: str, why: str) -> errors.ServerError:
