@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from gpuward.model.approved_plan import PlanDiffers
 from gpuward.model.denials import RefusedElsewhere
 from gpuward.model.edits import TemplateEdited
 from gpuward.model.plan import Counts, Hold, NodeStatus, Plan
@@ -44,6 +45,7 @@ def told(*holds: WaitsFor, drivers: bool = False) -> str:
     (NewDriverFails("gpu-1", "x"), "the new driver does not come up on gpu-1"),
     (RefusedElsewhere(Ref("a", "b"), "gpu-1", "no"), "the driver pod of gpu-1 may not be replaced"),
     (TemplateEdited("driver", "kubectl"), "kubectl edits DaemonSet driver"),
+    (PlanDiffers("node n1 is not in it"), "it is not the one of the plan that was approved of"),
     (Limit(Reason.NO_NODE_MAY_START, 0, 0, ()), "maxUnavailable lets no node go"),
     (Limit(Reason.NO_NODE_MAY_START, 2, 2, ("a", "b")), "nodes that are out of service use maxUnavailable up"),
     (WindowShut(None, "UTC"), "its windows never open"),

@@ -58,6 +58,14 @@ def test_drivers_are_named_by_their_versions_where_these_are_known(versions: dic
     assert found == [f"node n1 would get another driver ({told})"]
 
 
+def test_a_plan_that_was_approved_of_knows_the_versions_of_its_drivers() -> None:
+    """Who looks at a node that the plan holds knows no driver by its digest."""
+    kept = decoded(msgspec.structs.replace(PLAN, versions={"d1": "595.91.07"}).encoded())
+    assert kept.digest == PLAN.digest
+    found = list(differences(kept, PLAN.limits, {"n1": PlannedPlace("d2")}, {"d2": "595.91.08"}))
+    assert found == ["node n1 would get another driver (595.91.08, not 595.91.07)"]
+
+
 def test_what_people_say_or_measurements_tell_of_a_rollout_changes_no_limit() -> None:
     usual = policy()
     said = RolloutSettings(approved=Word(1.0, "a", ()), aborted=Word(1.0, "a", ()), resumed_at=5.0, approved_plan=PLAN,

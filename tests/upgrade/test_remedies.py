@@ -13,12 +13,13 @@ from hypothesis import given
 from gpuward import names
 from gpuward.crd.conversion import upgrade_policy
 from gpuward.crd.driver_upgrade import DriverUpgradePolicy
+from gpuward.model.approved_plan import ApprovedPlan
 from gpuward.model.budgets import BudgetView
 from gpuward.model.plan import NodeStatus, Plan
 from gpuward.model.policy import DrainSettings, UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.record import Failure
-from gpuward.model.rollout import DeviceHolders
+from gpuward.model.rollout import DeviceHolders, RolloutSettings
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
@@ -89,6 +90,11 @@ CASES: dict[str, tuple[World, Reason, list[tuple[str, str]]]] = {
         [("set autoUpgrade", "this node goes on")],
     ),
     "invalid policy": (of(QUEUED, rules=policy(admit=False)), Reason.INVALID_POLICY, []),
+    "plan that somebody approved of, and that the rollout does not keep to": (
+        of(QUEUED, rules=policy(rollout=RolloutSettings(approved_plan=ApprovedPlan()))), Reason.PLAN_DIFFERS,
+        [("save the plan as it is by now, look at it, and approve of it", AT_ONCE),
+         ("or have the rollout keep to no plan", AT_ONCE)],
+    ),
     "node not ready": (
         of(node(state=State.UPGRADE_REQUIRED, ready=False)), Reason.NODE_NOT_READY, [("get node n0 Ready again", AT_ONCE)],
     ),

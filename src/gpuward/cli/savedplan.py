@@ -15,7 +15,7 @@ from gpuward.errors import InputError
 from gpuward.kube.http.client import Client
 from gpuward.model.approved_plan import ApprovedPlan, PlannedPlace, differences
 from gpuward.policy.rolloutpolicy import annotation
-from gpuward.upgrade.approved_plan import plan_as_it_is
+from gpuward.upgrade.approved_plan import plan_as_it_is, versions_of
 from gpuward.upgrade.decide import survey
 
 KIND = "SavedPlan"
@@ -43,7 +43,7 @@ class SavedRollout(msgspec.Struct, frozen=True):
     @property
     def plan(self) -> ApprovedPlan:
         """Return the plan as the operator compares it."""
-        return ApprovedPlan(self.limits, {node.name: PlannedPlace(node.driver, node.wave) for node in self.nodes})
+        return ApprovedPlan(self.limits, {node.name: PlannedPlace(node.driver, node.wave) for node in self.nodes}, self.versions)
 
 
 class SavedPlan(msgspec.Struct, frozen=True):
@@ -66,10 +66,8 @@ def _rollouts(found: Foresight) -> Iterator[SavedRollout]:
         seen = survey(picture.snapshot, policy, picture.now)
         nodes = [node.before for node in seen.nodes]
         plan = plan_as_it_is(nodes, seen.fleet.waves.places, policy)
-        versions = {plan.nodes[node.node.name].driver: node.target_version for node in nodes
-                    if node.node.name in plan.nodes and node.target_version}
         places = tuple(SavedNode(name, place.driver, place.wave) for name, place in sorted(plan.nodes.items()))
-        yield SavedRollout(policy.driver, plan.digest, dict(plan.limits), places, versions)
+        yield SavedRollout(policy.driver, plan.digest, dict(plan.limits), places, versions_of(nodes))
 
 
 def write_plan(plan: SavedPlan, path: Path) -> None:
@@ -81,7 +79,7 @@ def write_plan(plan: SavedPlan, path: Path) -> None:
     try:
         path.write_bytes(msgspec.json.format(msgspec.json.encode(plan), indent=2) + b"\n")
     except OSError as error:
-        raise InputError("--save", str(path), str(error)) from None
+        raise InputError("--save", str(path), f"name a file that can be written: {error.strerror}") from None
 
 
 def read_plan(option: str, path: Path) -> SavedPlan:
@@ -93,7 +91,8 @@ def read_plan(option: str, path: Path) -> SavedPlan:
     try:
         plan = msgspec.json.decode(path.read_bytes(), type=SavedPlan)
     except (OSError, msgspec.MsgspecError) as error:
-        raise InputError(option, str(path), f"write it with `gpuward plan --save`: {error}") from None
+        why = (error.strerror if isinstance(error, OSError) else "") or str(error)
+        raise InputError(option, str(path), f"write it with `gpuward plan --save`: {why}") from None
     if plan.kind != KIND or any(each.plan.digest != each.digest for each in plan.rollouts):
         raise InputError(option, str(path), "it is none that `gpuward plan --save` wrote, or was edited since")
     return plan
@@ -114,8 +113,7 @@ def differing(saved: SavedPlan, now: SavedPlan) -> Iterator[str]:
             yield f"{_title(driver)} is {'in the cluster' if driver in after else 'in the file'} alone"
             continue
         was, new = before[driver].plan, after[driver].plan
-        versions = {**before[driver].versions, **after[driver].versions}
-        yield from (f"{_title(driver)}: {text}" for text in differences(was, new.limits, new.nodes, versions))
+        yield from (f"{_title(driver)}: {text}" for text in differences(was, new.limits, new.nodes, new.versions))
         yield from (f"{_title(driver)}: node {name} is not there any more (which holds nothing)"
                     for name in sorted(was.nodes.keys() - new.nodes.keys()))
 

@@ -35,6 +35,8 @@ class ApprovedPlan(msgspec.Struct, frozen=True):
     limits: Mapping[str, str] = {}
     """Settings that differ from their defaults, by their names."""
     nodes: Mapping[str, PlannedPlace] = {}
+    versions: Mapping[str, str] = {}
+    """The version of each driver, for people: it is no part of what is compared."""
     unreadable: bool = False
     """Whether the annotation is none that gpuward wrote."""
 
@@ -49,12 +51,14 @@ class ApprovedPlan(msgspec.Struct, frozen=True):
     def encoded(self) -> str:
         """Return the text of the annotation."""
         plan = base64.b64encode(zlib.compress(self._text(), 9)).decode()
-        return msgspec.json.encode({"digest": self.digest, "plan": plan}).decode()
+        stored = _Stored(self.digest, plan, {driver: self.versions[driver] for driver in sorted(self.versions)})
+        return msgspec.json.encode(stored).decode()
 
 
-class _Stored(msgspec.Struct, frozen=True):
+class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     digest: str
     plan: str
+    versions: Mapping[str, str] = {}
 
 
 def decoded(text: str) -> ApprovedPlan:
@@ -65,7 +69,9 @@ def decoded(text: str) -> ApprovedPlan:
         found = msgspec.json.decode(plan, type=ApprovedPlan)
     except (ValueError, zlib.error, msgspec.MsgspecError):
         return ApprovedPlan(unreadable=True)
-    return found if found.digest == stored.digest else ApprovedPlan(unreadable=True)
+    if found.digest != stored.digest:
+        return ApprovedPlan(unreadable=True)
+    return msgspec.structs.replace(found, versions=stored.versions)
 
 
 class PlanDiffers(msgspec.Struct, frozen=True):
@@ -79,8 +85,9 @@ class PlanDiffers(msgspec.Struct, frozen=True):
 def differences(approved: ApprovedPlan, limits: Mapping[str, str], starting: Mapping[str, PlannedPlace],
                 versions: Mapping[str, str] = {}) -> Iterator[str]:
     """Say in what a rollout differs from the one that was approved of, by the nodes that have yet to start. Drivers are named by
-    their `versions`, where these are known and tell them apart.
+    their versions, where these are known and tell them apart: those of the plan, and `versions` of what nodes would get.
     """
+    versions = {**approved.versions, **versions}
     if approved.unreadable:
         yield f"the annotation {names.APPROVED_PLAN} is none that gpuward wrote"
         return

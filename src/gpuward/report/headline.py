@@ -7,6 +7,7 @@ from collections import Counter
 from gpuward.labels.discovery import has_gpu, how_to_label
 from gpuward.model.abandoned import told_of_abandoned
 from gpuward.model.analysis import WaveAnalysis
+from gpuward.model.approved_plan import PlanDiffers
 from gpuward.model.denials import RefusedElsewhere
 from gpuward.model.edits import TemplateEdited
 from gpuward.model.plan import Hold, Plan
@@ -23,7 +24,7 @@ from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.refused import endings, refusal, refusals
 from gpuward.report.nodes import Group, group_of
 
-_STOPS = (Reason.ABORTED, Reason.FAILURE_BUDGET, Reason.WAVE_FAILED, Reason.ANALYSIS_FAILED,
+_STOPS = (Reason.ABORTED, Reason.PLAN_DIFFERS, Reason.FAILURE_BUDGET, Reason.WAVE_FAILED, Reason.ANALYSIS_FAILED,
           Reason.ANALYSIS_UNKNOWN, Reason.NEW_DRIVER_FAILS, Reason.REFUSED_ELSEWHERE,
           Reason.TEMPLATE_EDITED, Reason.APPROVAL_REQUIRED, Reason.NO_NODE_MAY_START, Reason.WINDOW_SHUT)
 """Reasons that stop a rollout, the most important first."""
@@ -80,6 +81,8 @@ def _why_stopped(what: WaitsFor) -> str:
     match what:
         case Aborted():
             return f"{what.by or 'somebody'} aborted it"
+        case PlanDiffers():
+            return "it is not the one of the plan that was approved of"
         case WaveFailed() | WaveAnalysis() | ApprovalRequired():
             return _why_after_wave(what)
         case FailureBudgetSpent():

@@ -37,9 +37,15 @@ def what_differs(nodes: Sequence[NodeDecision], places: Mapping[str, int], polic
     approved = policy.rollout.approved_plan
     if approved is None:
         return ()
-    starting = {node.before.node.name: _place(node.before, places, policy) for node in nodes if node.waits and node.before.target
-                and (node.before.record.failure is None or node.before.retargeted)}
-    return tuple(differences(approved, limits_of(policy), starting))
+    begin = [node.before for node in nodes if node.waits and node.before.target
+             and (node.before.record.failure is None or node.before.retargeted)]
+    starting = {node.node.name: _place(node, places, policy) for node in begin}
+    return tuple(differences(approved, limits_of(policy), starting, versions_of(begin)))
+
+
+def versions_of(nodes: Iterable[NodeFacts]) -> dict[str, str]:
+    """Return the version of each driver that nodes are to get, by what a plan knows it by, where it is known."""
+    return {node.target_digest or node.target: node.target_version for node in nodes if node.target and node.target_version}
 
 
 def limits_of(policy: UpgradePolicy) -> dict[str, str]:
