@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from gpuward import names
 from gpuward.kube import resources
 from gpuward.sandbox.hosts import VM_RESOURCE
@@ -16,6 +18,7 @@ from kubesandbox.store import Event
 from tests.journeys.looking import explanation_of, reason_of
 from tests.journeys.stage import OLD, POLICY, Object, Stage, on_stage
 from tests.journeys.test_hosts_left import HOSTS, OURS, host_sets, hosts, with_machine
+from tests.journeys.test_idle_node_changes import ask_for_a_gpu
 from tests.journeys.test_node_workload import HOST, end, run_machine, runs, torn
 from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver
 
@@ -187,3 +190,58 @@ async def test_a_machine_that_comes_as_the_vgpu_manager_is_switched_off_keeps_it
     await end(stage, "late")
     await stage.until(lambda: loaded(stage) == ["", ""] and not stage.pods(names.VGPU_MANAGER_APP))
     assert torn(stage) == []
+
+
+def begins(stage: Stage, node: str, request: Request) -> bool:
+    """Tell whether a request begins to hand a host over: it takes its device plugin, or the pod that brings its driver."""
+    if request.method == "PATCH" and request.path.endswith(f"/nodes/{node}"):
+        return b"sandbox-device-plugin" in request.body
+    return request.method == "DELETE" and any(
+        brings(pod) and pod["spec"].get("nodeName") == node and request.path.endswith(pod["metadata"]["name"])
+        for pod in stage.pods())
+
+
+@pytest.mark.parametrize("bound", [False, True], ids=["scheduled", "bound"])
+@pytest.mark.parametrize("gap", [0.0, 0.5, 1.5, 3.0])
+@pytest.mark.parametrize("to_manager", [True, False])
+def test_a_machine_that_comes_to_a_host_which_is_handed_over_keeps_its_driver(to_manager: bool, gap: float, bound: bool) -> None:
+    """It is put there by the scheduler, or names its node, while one driver has yet to go and the other to come."""
+    @on_stage(gpu_nodes=3)
+    async def scenario(stage: Stage) -> None:
+        if to_manager:
+            await with_machine(stage, default=False)
+        else:
+            await stage.installed()
+            await with_manager(stage)
+            await label_pools(stage, a=" ".join(HOSTS))
+            await make(stage, nvidia_driver("a", **OURS))
+        doubles, begun = Doubles(stage), []
+
+        def note(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
+            begun.extend([request.path] if begins(stage, "gpu-2", request) else [])
+            return proceed()
+
+        stage.transport.interfere = note
+        await switch(stage, to_manager=to_manager)
+        if to_manager:
+            await stage.rest(60)
+            await end(stage, "vm")
+        await stage.until(lambda: bool(begun))
+        await stage.rest(gap)
+        if bound:
+            run_machine(stage, "late", "gpu-2")
+        else:
+            ask_for_a_gpu(stage, "gpu-2", "late", VM_RESOURCE)
+        await stage.rest(300)
+        assert (torn(stage), doubles.seen, stage.cordons()) == ([], set(), [])
+        assert runs(stage, "late") or bound, "it finds its GPU before or after"
+        for kind in ("deployments.apps", "replicasets.apps", "pods"):
+            for one in stage.sandbox.store.list(kind, "ml"):
+                stage.sandbox.store.delete(kind, "ml", one["metadata"]["name"])
+        wanted = MANAGED if to_manager else OLD
+        await stage.until(lambda: loaded(stage) == [wanted, wanted])
+        await stage.rest(120)
+        assert (torn(stage), doubles.seen, stage.cordons()) == ([], set(), [])
+        assert all(int(stage.node(node)["status"]["allocatable"].get(VM_RESOURCE, 0)) for node in HOSTS)
+
+    scenario()

@@ -7,14 +7,16 @@ plugin goes first, and the driver follows if nothing has come to use it by then.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from gpuward import names
-from gpuward.model.actions import PatchNode
+from gpuward.model.actions import Action, DeletePod, PatchNode
+from gpuward.model.driver import owner_uid
 from gpuward.model.leaving import Leaving
+from gpuward.model.orphans import is_hosts_orphan
 from gpuward.model.placement import after
 from gpuward.model.record import CordonOwner, Record, encode_record
 from gpuward.model.states import IN_PROGRESS, MAINTENANCE, State
@@ -23,6 +25,8 @@ from gpuward.model.workloads import HOST_DRIVERS
 
 _BRING: Final = HOST_DRIVERS | names.PLACED_BY
 """The labels by which drivers come and go."""
+HANDED_OVER_WITHIN: Final = 60.0
+"""Seconds after which a host has its device plugin back where nobody has taken its driver."""
 _THEIRS: Final = (names.INITIALLY_UNSCHEDULABLE, names.DRIVER_MANAGER_CORDON)
 """Notes that say that a cordon is not the operator's."""
 
@@ -38,11 +42,37 @@ def with_cordon(
         return patch
     if node.state not in IN_PROGRESS:  # where one is under way our cordon is there, and what uses the GPUs is evicted
         patch = _unless_offered(patch, node, pods, leaving)
-    changed = msgspec.structs.replace(node, labels=after(node.labels, patch.labels)) if patch is not None else node
-    if patch is None or leaving.from_node(changed, pods) is None:
+    if patch is None or leaving.from_node(_with(node, patch.labels), pods) is None:
         return patch
     if node.unschedulable and patch.unschedulable is None:
         return msgspec.structs.replace(patch, expect_unschedulable=True)
+    return _cordoned(patch, node, now)
+
+
+def is_handed_over(node: NodeView, pods: Iterable[PodView], namespace: str) -> bool:
+    """Tell whether nothing is to offer the GPUs of a host, as another driver is about to come in place of one of nobody's."""
+    changing = node.record is not None and bool(node.record.changing)
+    offered = any(key in node.labels for key in names.OFFERED_BY)
+    return changing and not offered and any(is_hosts_orphan(pod, namespace) for pod in pods)
+
+
+def hand_over(delete: DeletePod, node: NodeView, pods: Sequence[PodView], leaving: Leaving, now: float) -> Action | None:
+    """Return the deletion of a driver pod of nobody's from a host that nothing uses, in whose place another driver comes; before
+    it, the patch by which what offers the host's GPUs goes, with our cordon, and then nothing until that has stopped. Somebody
+    else's cordon does alone, and what no label of ours ends is not waited for.
+    """
+    offers = _offers(node)
+    if not leaving.is_offered(pods) or (node.unschedulable and offers) or not leaving.stops_offers(_with(node, offers), pods):
+        return delete
+    if not offers:
+        return None
+    read = {*offers, *HOST_DRIVERS}
+    patch = PatchNode(node.ref, labels=offers, expect_labels={key: node.labels.get(key) for key in sorted(read)},
+                      has_annotations=node.has_annotations, known_pods={pod.uid: owner_uid(pod) for pod in pods}, why=delete.why)
+    return _cordoned(patch, node, now)
+
+
+def _cordoned(patch: PatchNode, node: NodeView, now: float) -> PatchNode:
     known = node.record or Record(state=node.state or State.UNKNOWN)
     record = msgspec.structs.replace(known, cordon=CordonOwner.GPUWARD, changing=now)
     notes = {key: None for key in _THEIRS if key in node.annotations}
@@ -61,13 +91,28 @@ def _unless_offered(patch: PatchNode, node: NodeView, pods: Sequence[PodView], l
     """Return the patch by which a node's driver goes without what offers its GPUs again; while something does, the patch by which
     that goes, and then none until it is gone. What no label of ours ends is not waited for.
     """
-    if leaving.driver(msgspec.structs.replace(node, labels=after(node.labels, patch.labels)), pods) is None:
+    if leaving.driver(_with(node, patch.labels), pods) is None:
         return patch
-    offers = {key: None for key in names.OFFERED_BY if node.labels.get(key) not in (None, "false")}
-    stopped = msgspec.structs.replace(node, labels=after(node.labels, offers))
+    offers = _offers(node)
     if not leaving.is_offered(pods):
-        return msgspec.structs.replace(
-            patch, labels={key: value for key, value in patch.labels.items() if value is None or key not in names.OFFERED_BY})
-    if not leaving.stops_offers(stopped, pods):
+        return without_offers(patch)
+    if not leaving.stops_offers(_with(node, offers), pods):
         return patch
     return msgspec.structs.replace(patch, labels=offers, annotations={}, drivers=None) if offers else None
+
+
+def without_offers(patch: PatchNode | None) -> PatchNode | None:
+    """Return a patch without the labels by which something comes to offer a node's GPUs; none if nothing is left of it."""
+    if patch is None:
+        return None
+    labels = {key: value for key, value in patch.labels.items() if value is None or key not in names.OFFERED_BY}
+    return msgspec.structs.replace(patch, labels=labels) if labels or patch.annotations else None
+
+
+def _offers(node: NodeView) -> dict[str, None]:
+    """Return the change of labels after which nothing of ours offers a node's GPUs."""
+    return {key: None for key in names.OFFERED_BY if node.labels.get(key) not in (None, "false")}
+
+
+def _with(node: NodeView, change: Mapping[str, str | None]) -> NodeView:
+    return msgspec.structs.replace(node, labels=after(node.labels, change))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from gpuward import names
-from gpuward.labels.cordons import with_cordon
+from gpuward.labels.cordons import HANDED_OVER_WITHIN, is_handed_over, with_cordon, without_offers
 from gpuward.labels.discovery import KeptOperands, Loss, busy, has_gpu, is_lost, is_outage, judge_loss
 from gpuward.labels.driver_managers import DriverManagers
 from gpuward.labels.drivers import DriverLabels, claim_of
@@ -107,6 +107,13 @@ class _Rules(NamedTuple):
         variable = heeds_variable(node, self.spared)
         return any((pod.uses_vm_gpu and not pod.finished) or uses_driver(pod, self.namespace, variable=variable) for pod in pods)
 
+    def handed_over_until(self, node: NodeView, pods: Sequence[PodView]) -> float | None:
+        """Return until when nothing is to offer the GPUs of a host that gets another driver; None where something may."""
+        if not is_handed_over(node, pods, self.namespace) or self.workloads.users(node, pods) or node.record is None:
+            return None
+        until = node.record.changing + HANDED_OVER_WITHIN
+        return until if self.now < until or self.leaving.is_offered(pods) else None
+
     def finished(self, patch: PatchNode | None, node: NodeView, pods: Sequence[PodView]) -> PatchNode | None:
         """Return a node's patch with what a driver manager left given back, and with our cordon where its driver goes by it."""
         patch = self.managers.give_back(patch, node, pods)
@@ -123,10 +130,12 @@ def _decide(node: NodeView, pods: Sequence[PodView], rules: _Rules) -> _Found:
             _patch(node, policy, workload, pods, drivers), node, pods), loss)
     if has_gpu(node) or not busy(node, used=rules.used(node, pods)):
         operands = None if policy.remove_at_once else rules.workloads.operands(node, pods)
-        patch = rules.finished(_patch(node, policy, workload, pods, drivers, kept=operands is not None), node, pods)
+        until = rules.handed_over_until(node, pods)
+        patch = _patch(node, policy, workload, pods, drivers, kept=operands is not None)
+        patch = rules.finished(without_offers(patch) if until is not None else patch, node, pods)
         settled = patch is None and kept is None and operands is None and not (
             drivers.is_open(node, pods) or rules.managers.left_anything(node))
-        return _Found(node.name, patch, settled=settled, until=drivers.rests_until(node),
+        return _Found(node.name, patch, settled=settled and until is None, until=until or drivers.rests_until(node),
                       used=kept or operands or drivers.kept_for(node, pods))
     return _Found(node.name, _told(node, policy, pods, drivers))
 

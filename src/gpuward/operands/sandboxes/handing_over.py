@@ -10,9 +10,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from gpuward import names
+from gpuward.labels import cordons
 from gpuward.model.actions import Action, ApplyObject, DeleteObject
 from gpuward.model.driver import is_hosts_daemonset, is_hosts_driver_pod
 from gpuward.model.hosts import machines_on_hosts
+from gpuward.model.leaving import leaving_of
 from gpuward.model.orphans import is_hosts_orphan
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, NodeView, PodView
@@ -23,17 +25,18 @@ from gpuward.operands.state import OperandState
 _OWNER: Final = "NVIDIADriver"
 
 
-def hand_over(actions: Iterable[Action], states: Sequence[OperandState], snapshot: Snapshot, *, left: bool) -> list[Action]:
+def hand_over(actions: Iterable[Action], states: Sequence[OperandState], snapshot: Snapshot, now: float, *,
+              left: bool) -> list[Action]:
     """Return the actions with those by which drivers of hosts come from elsewhere, where they are `left` to NVIDIADrivers, or are
     not any more.
     """
     if left:
-        return [*actions, *_to_others(snapshot)]
+        return [*actions, *_to_others(snapshot, now)]
     wanted = any(state.name == NAME and state.enabled for state in states)
     if not wanted:
-        return [*actions, *_managers(snapshot)]
+        return [*actions, *_managers(snapshot, now)]
     made = any(state.name == NAME and any(obj["kind"] == "DaemonSet" for obj in state.objects) for state in states)
-    return [*behind_hosts(actions, snapshot), *(_taken_back(snapshot) if made else ())]
+    return [*behind_hosts(actions, snapshot), *(_taken_back(snapshot, now) if made else ())]
 
 
 def behind_hosts(actions: Iterable[Action], snapshot: Snapshot) -> list[Action]:
@@ -65,7 +68,7 @@ def _hosts_sets(snapshot: Snapshot) -> list[DaemonSetView]:
         ds.owner is None or ds.owner.kind == _OWNER)]
 
 
-def _taken_back(snapshot: Snapshot) -> list[Action]:
+def _taken_back(snapshot: Snapshot, now: float) -> list[Action]:
     """Delete the DaemonSets of NVIDIADrivers for hosts without their pods, and these one by one, each after a last look at its
     host, once no virtual machine uses any of them: the vGPU manager comes to all hosts at once, and till then none of these is to
     be without a driver.
@@ -75,9 +78,8 @@ def _taken_back(snapshot: Snapshot) -> list[Action]:
         return []
     why = "the drivers of hosts are the ClusterPolicy's again"
     gone: list[Action] = [DeleteObject("DaemonSet", ds.ref, orphan=True, why=why) for ds in there if not ds.deleting]
-    pods = (once_unused(pod, node, snapshot, why) for pod, node in _orphans(snapshot)
-            if is_hosts_driver_pod(pod, snapshot.namespace))
-    return [*gone, *(action for action in pods if action is not None)]
+    return [*gone, *_replaced(((pod, node) for pod, node in _orphans(snapshot) if is_hosts_driver_pod(pod, snapshot.namespace)),
+                              snapshot, why, now)]
 
 
 def _orphans(snapshot: Snapshot) -> list[tuple[PodView, NodeView]]:
@@ -88,7 +90,7 @@ def _orphans(snapshot: Snapshot) -> list[tuple[PodView, NodeView]]:
             and node.labels.get(names.DEPLOY_VGPU_MANAGER) == "true" for pod in pods if is_hosts_orphan(pod, snapshot.namespace)]
 
 
-def _to_others(snapshot: Snapshot) -> list[Action]:
+def _to_others(snapshot: Snapshot, now: float) -> list[Action]:
     """Delete those from hosts that nobody uses and to which an NVIDIADriver's come, unless that adopts them."""
     sets = [ds for ds in _hosts_sets(snapshot) if not (ds.deleting or ds.drivers_go)]
     why = "an NVIDIADriver brings the driver of its host"
@@ -96,12 +98,19 @@ def _to_others(snapshot: Snapshot) -> list[Action]:
     for pod, node in _orphans(snapshot):
         coming = [ds for ds in sets if ds.node_selector.items() <= node.labels.items()]
         if coming and not any(ds.selector and ds.selector.items() <= pod.labels.items() for ds in coming):
-            found.append(once_unused(pod, node, snapshot, why))
-    return [action for action in found if action is not None]
+            found.append((pod, node))
+    return _replaced(found, snapshot, why, now)
 
 
-def _managers(snapshot: Snapshot) -> list[Action]:
+def _managers(snapshot: Snapshot, now: float) -> list[Action]:
     """Delete the vGPU manager's from hosts that nobody uses."""
-    found = (once_unused(pod, node, snapshot, "vgpuManager is switched off") for pod, node in _orphans(snapshot)
-             if pod.labels.get("app") == names.VGPU_MANAGER_APP)
-    return [action for action in found if action is not None]
+    found = ((pod, node) for pod, node in _orphans(snapshot) if pod.labels.get("app") == names.VGPU_MANAGER_APP)
+    return _replaced(found, snapshot, "vgpuManager is switched off", now)
+
+
+def _replaced(found: Iterable[tuple[PodView, NodeView]], snapshot: Snapshot, why: str, now: float) -> list[Action]:
+    """Delete those of these pods whose hosts nobody uses, each once nothing offers its host's GPUs any more."""
+    leaving = leaving_of(snapshot)
+    actions = (cordons.hand_over(delete, node, snapshot.pods.get(node.name, ()), leaving, now) for pod, node in found
+               if (delete := once_unused(pod, node, snapshot, why)) is not None)
+    return [action for action in actions if action is not None]
