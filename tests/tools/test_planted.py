@@ -27,12 +27,14 @@ class Trial(NamedTuple):
     nodes: int = 3
     seconds: float = 300.0
     seed: int = 0
+    rollout: dict[str, Any] | None = None
 
     def scenario(self, plant: str) -> Scenario:
         """Return the run, with a defect put back if one is named."""
         return msgspec.structs.replace(
             draw(self.seed), mode=self.mode, nodes=self.nodes, seconds=self.seconds, latency=0.004, upgrade=self.upgrade,
-            rollout=None, workloads=(self.workload,), faults=self.faults, stays_broken=False, heals_policy=True, plant=plant)
+            rollout=self.rollout, workloads=(self.workload,), faults=self.faults, stays_broken=False, heals_policy=True,
+            plant=plant)
 
 
 UNDER_PODS: Final = "no driver leaves a machine under a running GPU pod"
@@ -65,6 +67,17 @@ TRIALS: Final = {
             Fault(100.0, "wild-time", 0.0, 0.55, 0.99), Fault(130.0, "change-driver", 0.0, 0.0, 0.5))),
     "evictions-have-no-back-off": Trial(
         "no object is written in a loop", "clusterpolicy", (Fault(100.0, "change-driver", 0.0, 0.0, 0.5),), workload="tolerant"),
+    "aborts-hold-nobody": Trial(
+        "no driver starts that was aborted", "clusterpolicy", (Fault(100.0, "command-abort", 180.0, 0.5, 0.1),)),
+    "plans-hold-nobody": Trial(
+        "no node starts but by the plan", "clusterpolicy", (Fault(100.0, "approve-plan", 180.0, 0.5, 0.4),)),
+    "approvals-are-not-waited-for": Trial(
+        "nobody goes past a canary that was not approved of", "clusterpolicy", (Fault(100.0, "change-driver", 0.0, 0.0, 0.5),),
+        rollout={"waves": [{"name": "canary", "nodes": 1, "approval": "Required"}]}),
+    "pauses-evict": Trial(
+        "no node is emptied that people want to be left alone", "clusterpolicy", (
+            Fault(100.0, "change-driver", 0.0, 0.0, 0.5), Fault(110.0, "command-pause", 150.0, 0.0, 0.1)),
+        workload="tolerant", nodes=1),
 }
 
 
@@ -78,7 +91,7 @@ def test_a_defect_that_is_put_back_is_caught_and_nothing_else(name: str) -> None
 
 
 def test_every_defect_is_tried() -> None:
-    assert len(planted.PLANTS) == 10
+    assert len(planted.PLANTS) == 14
     assert list(planted.PLANTS) == list(TRIALS)
 
 

@@ -25,7 +25,7 @@ from tools.simulate.policies import rack_of
 
 if TYPE_CHECKING:
     from tools.simulate.history import Sight
-    from tools.simulate.process import Process
+    from tools.simulate.process import Knew, Process
     from tools.simulate.rules import NodeChange
     from tools.simulate.world import SimulatedWorld
 
@@ -36,6 +36,8 @@ class Terms(msgspec.Struct, frozen=True):
     """Hold the limits under which nodes were granted, and what the granter had been shown."""
 
     granter: str
+    granters: tuple[Knew, ...]
+    """What it may have gone by, as far as people's settings and words are concerned."""
     nodes: int
     """Up to which version it knew the nodes."""
     pods: int
@@ -102,7 +104,7 @@ def _terms(granter: Process, world: SimulatedWorld) -> Terms:
     domains = tuple(None if each is None else each.get("domains") or {} for each in settings)
     limits = {name: _limits([each for each in versions_of(granter, history, name) if each is not None],
                             _total(name, granter, world)) for name in groups}
-    return Terms(granter.name, granter.known["nodes"], granter.known["pods"], by_owner, domains, limits)
+    return Terms(granter.name, tuple(granter.lately()), granter.known["nodes"], granter.known["pods"], by_owner, domains, limits)
 
 
 def _limits(policies: Sequence[UpgradePolicy], total: int) -> tuple[float, int]:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from gpuward.model.reasons import Reason
 from gpuward.model.states import TRANSITIONS
 from gpuward.upgrade.fleet_gates import GATES
+from tools.simulate.commands import COMMANDS
 from tools.simulate.faults.kinds import KINDS
 from tools.simulate.modes import FAMILIES, MODES, modes_with
 
@@ -66,8 +67,6 @@ UNMET: Mapping[str, str] = {
     "reason AnalysisFailed": "the runs draw no analysis",
     "reason AnalysisUnknown": "the runs draw no analysis",
     "reason AnalysisRunning": "the runs draw no analysis",
-    "reason PlanDiffers": "nobody approves of a plan",
-    "gate plan_differs": "nobody approves of a plan",
     "reason Undrainable": "the runs give no node up",
     "reason Quarantined": "the runs give no node up",
     "gate undrainable": "the runs give no node up",
@@ -75,8 +74,6 @@ UNMET: Mapping[str, str] = {
     "reason IdleAwaited": "the runs draw no opportunistic settings",
     "gate idle_awaited": "the runs draw no opportunistic settings",
     "reason DeletionUnseen": "the operator of the runs may list roles",
-    "reason Aborted": "nobody aborts a rollout",
-    "gate rollout_aborted": "nobody aborts a rollout",
     "reason ImageNotStaged": "the runs bring no images onto nodes",
     "reason WrongDriverType": "the runs have no NVIDIADrivers for hosts of virtual machines",
     "gate driver_type": "the runs have no NVIDIADrivers for hosts of virtual machines",
@@ -124,6 +121,7 @@ def wanted() -> list[str]:
 
 def _everything() -> Iterable[str]:
     yield from (f"fault {kind}" for kind in sorted(KINDS))
+    yield from (f"command {name}" for name in COMMANDS)
     yield from _steps()
 
 

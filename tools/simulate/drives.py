@@ -6,16 +6,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gpuward import names
-from gpuward.sandbox.fleet import cpu_node, gpu_node
+from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, cpu_node, gpu_node
+from gpuward.sandbox.gpus import gpus_wanted
 from tools.simulate import modes
 from tools.simulate.modes import MODES, Mode
-from tools.simulate.people import NVIDIA_DRIVERS, POLICIES, POLICY, People
+from tools.simulate.people import NVIDIA_DRIVERS, POLICIES, POLICY, People, is_driver
 from tools.simulate.policies import RACK, VERSIONS, policy_in_force, rack_of
 
 if TYPE_CHECKING:
     from random import Random
 
     from tools.simulate.scenario import Fault
+    from tools.simulate.watch import Watch
 
 Object = dict[str, Any]
 DRIVERS: Final = NVIDIA_DRIVERS
@@ -38,6 +40,8 @@ CLUSTER_POLICY: Final = Governor(POLICIES, POLICY)
 
 class Drives(People):
     """Act on the policies that drivers follow from, and on the machines that the drivers are for."""
+
+    watch: Watch
 
     def __init__(self) -> None:
         self.former_versions: dict[Governor, str] = {}
@@ -75,6 +79,23 @@ class Drives(People):
         """Return what drivers follow from now."""
         found = [Governor(DRIVERS, name) for name in self.driver_names()] if self.uses_crd() else []
         return found or ([CLUSTER_POLICY] if self.cluster_policy() is not None else [])
+
+    def all_governors(self) -> list[Governor]:
+        """Return the ClusterPolicy and all NVIDIADrivers, whether drivers follow from them or not."""
+        found = [CLUSTER_POLICY] if self.cluster_policy() is not None else []
+        return found + [Governor(DRIVERS, name) for name in self.driver_names()]
+
+    def annotate(self, governor: Governor, key: str, value: str | None) -> None:
+        """Annotate what drivers follow from, or take an annotation away."""
+
+        def change(obj: Object) -> None:
+            annotations = obj["metadata"].setdefault("annotations", {})
+            annotations.pop(key, None)
+            if value is not None:
+                annotations[key] = value
+
+        if self.sandbox.store.find(governor.resource, None, governor.name) is not None:
+            self.sandbox.store.modify(governor.resource, None, governor.name, change)
 
     def governor(self, fault: Fault) -> Governor | None:
         """Choose one of them."""
@@ -165,3 +186,29 @@ class Drives(People):
         self.sandbox.store.patch_status("nodes", None, name, lambda node: node["status"]["nodeInfo"].update(kernelVersion=kernel))
         self.sandbox.reboot(name)
         self.rediscover(name)
+
+    # What is there.
+
+    def gpu_users(self, node: str) -> dict[str, bool]:
+        """Return the pods on a node that must go before the driver does, and whether they only hold the driver."""
+        found = {}
+        for pod in self.sandbox.store.lookup("pods", "node", node):
+            if pod["metadata"]["namespace"] != WORKLOAD_NAMESPACE or pod["status"].get("phase") in ("Succeeded", "Failed"):
+                continue
+            uses_gpu = bool(gpus_wanted(pod["spec"])) or self.claims_gpus(pod)
+            if uses_gpu or "holds" in (pod["metadata"].get("labels") or {}):
+                found[pod["metadata"]["name"]] = not uses_gpu
+        return found
+
+    def has_driver_pod(self, node: str, version: int) -> bool:
+        """Tell whether a node has had a driver pod since before a version, and still has it."""
+        return any(is_driver(pod) and 0 < self.watch.bound_at(pod) <= version
+                   for pod in self.sandbox.store.lookup("pods", "node", node))
+
+    def has_driver_daemonset(self, node: str, version: int) -> bool:
+        """Tell whether a driver DaemonSet for a node that there was at a version is still there and stays."""
+        labels = (self.node(node)["metadata"].get("labels") or {}).items()
+        staying = (ds["metadata"]["uid"] for ds in self.sandbox.store.list("daemonsets.apps")
+                   if not ds["metadata"].get("deletionTimestamp")
+                   and (ds["spec"]["template"]["spec"].get("nodeSelector") or {}).items() <= labels)
+        return any(self.watch.driver_daemonsets.get(uid, version + 1) <= version for uid in staying)

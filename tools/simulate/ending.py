@@ -129,6 +129,8 @@ def _heal_policies(world: SimulatedWorld) -> None:
         if world.scenario.heals_policy or world.upgrade_of(governor).get("maxUnavailable") == BROKEN_LIMIT:
             world.change_driver(governor, _sensible)
             world.annotate_policy(names.RESUMED_AT, format_time(world.now()))
+            for word in (names.APPROVED_PLAN, names.ABORTED):
+                world.annotate(governor, word, None)
         if world.driver_spec(governor).get("resources") == TOO_LARGE:  # somebody wrote an earlier version of it again
             world.change_driver(governor, lambda spec: spec.update(resources={}))
 

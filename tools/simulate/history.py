@@ -14,7 +14,7 @@ from gpuward.model.states import IN_PROGRESS, State, parse_state
 from tools.simulate.policies import policy_in_force
 
 if TYPE_CHECKING:
-    from tools.simulate.process import Process
+    from tools.simulate.process import Knower, Process
 
 Object = dict[str, Any]
 
@@ -220,7 +220,7 @@ class History:
         """Return the sights of a node up to a version, newest first."""
         return (sight for sight in reversed(self._nodes.get(node, [])) if sight.version <= until)
 
-    def policies(self, process: Process, driver: str = "") -> list[Object | None]:
+    def policies(self, process: Knower, driver: str = "") -> list[Object | None]:
         """Return the ClusterPolicy, or the NVIDIADriver of a name, as a process may have known it when it decided: as its watch
         showed it, or as an answer to a request of its own did, which may be newer. None is for one that is not there; an
         NVIDIADriver that is deleted is what it was last, since its drivers go by that.
@@ -235,7 +235,7 @@ class History:
             return [last, *(policy for policy in answered if policy is not None)]
         return (watched[-1:] or [None]) + answered + self._pieced_together(process)
 
-    def _pieced_together(self, process: Process) -> list[Object | None]:
+    def _pieced_together(self, process: Knower) -> list[Object | None]:
         """Return the ClusterPolicies in force in what a process may have made of its watch and newer answers together: an answer
         tells of one of them, and may be ahead of what the watch has yet to show of another one.
         """
@@ -250,16 +250,20 @@ class History:
                     ways += [{**way, name: None} for way in ways]
         return [_in_force(way) for way in ways] if ways != [there] else []
 
-    def is_deleted(self, process: Process, driver: str) -> bool:
+    def is_deleted(self, process: Knower, driver: str) -> bool:
         """Tell whether a process may have known that an NVIDIADriver is deleted when it decided."""
         known = max(process.known["drivers"], process.known["store"])
         return next((policy for version, _, policy in reversed(self._policies.get(driver, [])) if version <= known), None) is None
+
+    def every(self, driver: str = "") -> list[Object]:
+        """Return the ClusterPolicy, or the NVIDIADriver of a name, in all the versions that there ever were."""
+        return [policy for _, _, policy in self._policies.get(driver, []) if policy is not None]
 
     def drivers(self) -> list[str]:
         """Return the names of all NVIDIADrivers that there ever were."""
         return sorted(name for name in self._policies if name)
 
-    def owners(self, node: str, process: Process) -> set[str]:
+    def owners(self, node: str, process: Knower) -> set[str]:
         """Return the NVIDIADrivers whose a node was from what a process knew of it until now."""
         first = self.at(node, process.known["nodes"])
         later = (sight for sight in self._nodes.get(node, []) if sight.version > process.known["nodes"])
@@ -268,6 +272,10 @@ class History:
     def sights(self, node: str) -> list[Sight]:
         """Return all that a node was so far."""
         return list(self._nodes.get(node, ()))
+
+    def every_settings(self) -> list[Object]:
+        """Return all specs that the RolloutPolicy ever had."""
+        return [spec for _, spec in self._settings[1:]]
 
     def only_settings(self) -> Object | None:
         """Return the RolloutPolicy's spec if it never had another one, None where it had."""

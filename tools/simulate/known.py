@@ -16,12 +16,12 @@ from tools.simulate.policies import BROKEN_LIMIT, is_broken
 
 if TYPE_CHECKING:
     from tools.simulate.history import History
-    from tools.simulate.process import Process
+    from tools.simulate.process import Knower, Process
 
 Object = dict[str, Any]
 
 
-def known_policies(process: Process, history: History, node: str) -> list[UpgradePolicy | None]:
+def known_policies(process: Knower, history: History, node: str) -> list[UpgradePolicy | None]:
     """Return the upgrade policies that a process may have decided under about a node, None for one that cannot be followed."""
     found: list[UpgradePolicy | None] = []
     for policy in history.policies(process):
@@ -74,7 +74,7 @@ def followed(policies: Iterable[Object | None]) -> list[UpgradePolicy]:
     return [found for policy in policies if (found := _followed(policy)) is not None]
 
 
-def versions_of(process: Process, history: History, driver: str) -> list[UpgradePolicy | None]:
+def versions_of(process: Knower, history: History, driver: str) -> list[UpgradePolicy | None]:
     """Return what an NVIDIADriver, or the ClusterPolicy under an empty name, said of upgrades; None where it cannot be followed.
 
     The drivers of an NVIDIADriver that is deleted while it cannot be followed go by what was kept of those before.

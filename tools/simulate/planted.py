@@ -1,6 +1,6 @@
-"""Defects that were there once, put back on purpose, in this process only: whether the rules would see them again.
+"""Defects that were there once, or might be, planted on purpose, in this process only: whether the rules would see them.
 
-Each one undoes the mend where it was made. A developer's tool: nothing of it is in the operator.
+Each one undoes the mend where it was made, or takes a safeguard away. A developer's tool: nothing of it is in the operator.
 """
 
 from __future__ import annotations
@@ -75,6 +75,19 @@ def _selector_of_before(original: Any) -> Any:
     return property(lambda variant: mended(variant))
 
 
+def _unapproved(original: Any) -> Any:
+    def waits_after(gate: Any, *args: Any, **kwargs: Any) -> Any:
+        return original(gate, *args, **{**kwargs, "approved": True}) if not gate.wave.approval else None
+
+    return waits_after
+
+
+def _all_states(original: Any) -> Any:
+    from gpuward.model.states import State
+
+    return frozenset(State)
+
+
 PLANTS: Final[Mapping[str, tuple[tuple[Place, Make], ...]]] = {
     "accounts-are-never-made-again": (
         (("gpuward.operands.changes", "_apply"), _without_new_accounts),),
@@ -108,6 +121,14 @@ PLANTS: Final[Mapping[str, tuple[tuple[Place, Make], ...]]] = {
         (("gpuward.upgrade.decide", "held_on_error"), _unguarded),),
     "evictions-have-no-back-off": (
         (("gpuward.upgrade.evicting:Eviction", "_before"), _always(None)),),
+    "aborts-hold-nobody": (
+        (("gpuward.upgrade.holding", "FLEET_GATES"), _without("rollout_aborted")),),
+    "plans-hold-nobody": (
+        (("gpuward.upgrade.holding", "FLEET_GATES"), _without("plan_differs")),),
+    "approvals-are-not-waited-for": (
+        (("gpuward.upgrade.wave_gates", "waits_after"), _unapproved),),
+    "pauses-evict": (
+        (("gpuward.upgrade.pausing", "_GENTLE"), _all_states),),
 }
 """What each defect replaces, by its name."""
 

@@ -88,7 +88,16 @@ def rollout_policy(random: Random) -> Object:
     if random.random() < 0.5:
         spec["deadlines"] = {"pod-restart-required": random.choice(("2m", "5m", "30m")),
                              "validation-required": random.choice(("1m", "5m")), "pod-deletion-required": "5m"}
-    return spec | _order(Random(repr(spec)))  # of its own, so that what else is drawn stays as it was
+    # Each of its own, so that what else is drawn stays as it was.
+    return spec | _newer(spec | _order(Random(repr(spec))), Random(f"{spec!r}, newer"))
+
+
+def _newer(spec: Object, random: Random) -> Object:
+    """Draw what came later besides."""
+    if spec.get("waves") and random.random() < 0.3:
+        first, *others = spec["waves"]
+        spec = {**spec, "waves": [{**first, "approval": "Required"}, *others]}
+    return spec
 
 
 def _order(random: Random) -> Object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -21,7 +21,7 @@ from gpuward.sandbox.samples import IMAGES
 from kubesandbox.messages import Answer, Request, Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tools.simulate.world import SimulatedWorld
 
@@ -31,11 +31,45 @@ _NODES = "/api/v1/nodes/"
 _READ = (_NODES, "/apis/nvidia.com/v1/clusterpolicies/", "/apis/nvidia.com/v1alpha1/nvidiadrivers/")
 
 
+UNDER_WAY: Final = 30.0
+"""Seconds for which a write may be under way that was decided before."""
+_SAID: Final = ("policies", "drivers", "settings")
+
+
 class Known(dict[str, int]):
     """Hold up to which version a process has been shown each resource, when it decided last."""
 
     def __missing__(self, key: str) -> int:
         return 0
+
+
+class Knower(Protocol):
+    """Know the cluster up to some versions, and by some answers."""
+
+    @property
+    def name(self) -> str:
+        """Return whose knowledge it is."""
+        ...
+
+    @property
+    def known(self) -> Known:
+        """Return up to which version each resource was shown."""
+        ...
+
+    @property
+    def answered(self) -> set[int]:
+        """Return the versions that answers told of."""
+        ...
+
+
+class Knew(NamedTuple):
+    """Hold what a process had been shown at an earlier look."""
+
+    name: str
+    known: Known
+    answered: set[int]
+    since: float
+    """When it was first shown these settings."""
 
 
 class SkewedClock:
@@ -64,6 +98,8 @@ class Process:
         """Whether the process believes that it leads. It may be the last one to hear that it does not."""
         self.jumped_at = 0.0
         self.known = Known()
+        self._looked_at: list[Knew] = []
+        """What it knew lately, by what people said; the newest is last."""
         self.answered: set[int] = set()
         """The versions of nodes and policies in answers about them alone: also a write that changed nothing, and a read to learn
         what became of a write, tell what they are like."""
@@ -113,8 +149,17 @@ class Process:
         upgrades.observer = Noting(upgrades.observer, self._looked)
         upgrades.listeners.append(self._heard)
 
+    def lately(self) -> Sequence[Knew]:
+        """Return what it may have gone by in what is under way: what it knew at each look of the last while."""
+        since, seen = self.world.now() - UNDER_WAY, self._looked_at
+        return [each for each, after in zip(seen, [*seen[1:], None], strict=False) if after is None or after.since >= since]
+
     def _looked(self) -> None:
         self.known = self.shown()
+        before = self._looked_at[-1] if self._looked_at else None
+        same = before is not None and all(before.known[key] == self.known[key] for key in _SAID)
+        since = before.since if before is not None and same else self.world.now()
+        self._looked_at = [*self.lately()[:-1 if same else None], Knew(self.name, self.known, self.answered, since)]
         if not self.looks or self.looks[-1] != self.known["nodes"]:
             self.looks.append(self.known["nodes"])
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gpuward import names
 from gpuward.model.policy import DrainSettings, PodDeletionSettings
 from gpuward.model.states import TRANSITIONS, UNDISTURBED, State, parse_state
+from tools.simulate import said
 from tools.simulate.admissions import domains_hold, parallel_limit_holds, unavailable_limit_holds, who_starts_is_in_the_ledger
 from tools.simulate.history import History, Sight, admits
 from tools.simulate.known import kept_policies, known_policies, known_settings, noted_policy, turns_drivers_off
@@ -214,6 +215,7 @@ NODE_RULES: tuple[NodeRule, ...] = (
     labels_are_nvidias, moves_are_legal, the_record_names_the_label, foreign_cordons_stay, who_starts_is_in_the_ledger,
     parallel_limit_holds, unavailable_limit_holds, domains_hold, nobody_starts_who_must_wait, failures_are_not_laundered,
     done_is_what_is_loaded, a_driver_goes_no_further_than_the_canary_before_it_runs, nobody_starts_outside_the_windows,
+    *said.NODE_RULES,
 )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from tools.simulate.faults import KINDS
+from tools.simulate.faults.kinds import VERBS
 from tools.simulate.modes import MODES
 from tools.simulate.policies import rollout_policy, upgrade_policy
 
@@ -86,7 +87,8 @@ def draw(seed: int, ranges: Ranges | None = None) -> Scenario:
         latency=random.choice((0.0, 0.004, 0.03)),
         heals_policy=random.random() < 0.8,
         stays_broken=random.random() < 0.2,
-        faults=_faults(Random(f"{seed}/faults"), seconds, pace, mode, seed // len(ranges.modes)),
+        faults=_in_order(_faults(Random(f"{seed}/faults"), seconds, pace, mode, seed // len(ranges.modes)),
+                         _later_kinds(Random(f"{seed}/verbs"), seconds, mode, seed // len(ranges.modes))),
         spared=ranges.spared,
         plant=ranges.plant,
     )
@@ -100,11 +102,12 @@ def _workloads(random: Random) -> tuple[str, ...]:
 
 DUE: Final = 5
 """So many kinds of faults are due in each run, in turn, so that no kind is left out of a mode for long."""
+FEW_DUE: Final = 1
+"""So many of those that people say of rollouts."""
 
 
-def _faults(random: Random, seconds: float, pace: float, mode: str, turn: int) -> tuple[Fault, ...]:
-    mode_kinds = sorted(kind.name for kind in KINDS.values() if kind.happens_in(mode))
-    due = [mode_kinds[(DUE * turn + number) % len(mode_kinds)] for number in range(DUE)]
+def _faults(random: Random, seconds: float, pace: float, mode: str, turn: int) -> list[Fault]:
+    mode_kinds, due = _kinds_of("", mode, turn, DUE)
     weights = [KINDS[kind].weight for kind in mode_kinds]
     moments = [SETTLING]
     while (at := moments[-1] + random.expovariate(1.0 / pace)) < seconds:
@@ -113,8 +116,28 @@ def _faults(random: Random, seconds: float, pace: float, mode: str, turn: int) -
     drawn += [(random.uniform(SETTLING, max(SETTLING, seconds * 0.8)), kind) for kind in due]
     changes = random.randint(1, 4)
     drawn += [(random.uniform(SETTLING, max(SETTLING, seconds * 0.8)), "change-driver") for _ in range(changes)]
-    faults = [Fault(round(at, 3), kind, _length(kind, random), random.random(), random.random()) for at, kind in drawn]
-    return tuple(sorted(faults, key=lambda fault: (fault.at, fault.kind)))
+    return [_fault(at, kind, random) for at, kind in drawn]
+
+
+def _later_kinds(random: Random, seconds: float, mode: str, turn: int) -> list[Fault]:
+    """Draw what people say of rollouts, which leaves the other draws of a seed as they were before there was that."""
+    kinds, due = _kinds_of(VERBS, mode, turn, FEW_DUE)
+    drawn = due + random.choices(kinds, [KINDS[kind].weight for kind in kinds], k=random.randint(0, 4))
+    return [_fault(random.uniform(SETTLING, max(SETTLING, seconds * 0.9)), kind, random) for kind in drawn]
+
+
+def _kinds_of(stream: str, mode: str, turn: int, due: int) -> tuple[list[str], list[str]]:
+    """Return the kinds of a stream that happen in a mode, and those of them that are due in a turn."""
+    kinds = sorted(kind.name for kind in KINDS.values() if kind.stream == stream and kind.happens_in(mode))
+    return kinds, [kinds[(due * turn + number) % len(kinds)] for number in range(due)]
+
+
+def _fault(at: float, kind: str, random: Random) -> Fault:
+    return Fault(round(at, 3), kind, _length(kind, random), random.random(), random.random())
+
+
+def _in_order(*faults: list[Fault]) -> tuple[Fault, ...]:
+    return tuple(sorted((fault for some in faults for fault in some), key=lambda fault: (fault.at, fault.kind)))
 
 
 def _length(kind: str, random: Random) -> float:

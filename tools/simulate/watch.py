@@ -23,7 +23,7 @@ from gpuward.model.states import TRANSITIONS, State, parse_state
 from gpuward.model.waits import Undecided
 from kubesandbox.messages import Answer, Request, Stream
 from kubesandbox.store import Event
-from tools.simulate import coverage, known, rules
+from tools.simulate import coverage, known, rules, said
 from tools.simulate.admissions import GrantLedger
 from tools.simulate.history import History, sight_of
 from tools.simulate.loops import Loops
@@ -85,6 +85,8 @@ class Watch:
         self.driver_daemonsets: dict[str, int] = {}
         """The version at which each driver DaemonSet was made, by its uid."""
         self._bound: dict[str, int] = {}
+        self.began: dict[str, int] = {}
+        """The version of the nodes that was known when a node was started last."""
 
     def breach(self, rule: str, message: str, node: str = "") -> None:
         """Note that a rule was broken; the run ends at once, unless it was told to go on after that."""
@@ -175,6 +177,8 @@ class Watch:
         after = sight_of(event.obj, event.version, by, before if before and before.exists else None, exists=exists)
         if writer is not None and before is not None:
             change = NodeChange(name, before, after, writer, self.history)
+            if change.admits:
+                self.began[name] = writer.known["nodes"]
             for rule in rules.NODE_RULES:
                 if (message := rule(change, self.world)) is not None:
                     self.breach(rule.__name__.replace("_", " "), message, name)
@@ -212,6 +216,8 @@ class Watch:
         message = rules.forbidden_to_go(pod, writer, self.world) if evicted else rules.forbidden_to_kill(pod, writer, self.world)
         if message is not None:
             self.breach("no pod goes that the policy forbids", message, node)
+        if (why := said.forbidden_to_empty(node, writer, self.world)) is not None:
+            self.breach("no node is emptied that people want to be left alone", f"{pod['metadata']['name']} goes: {why}", node)
 
     def _has_driver(self, node: str) -> bool:
         """Tell whether a machine has a driver that could go: a pod that was left behind may have loaded none."""

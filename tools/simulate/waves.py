@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from gpuward import names
 from gpuward.model.states import State
 
 if TYPE_CHECKING:
+    from tools.simulate.history import History
     from tools.simulate.rules import NodeChange
     from tools.simulate.world import SimulatedWorld
+
+Object = dict[str, Any]
 
 
 def a_driver_goes_no_further_than_the_canary_before_it_runs(change: NodeChange, world: SimulatedWorld) -> str | None:
@@ -18,32 +22,52 @@ def a_driver_goes_no_further_than_the_canary_before_it_runs(change: NodeChange, 
     Judged where the canary is so many nodes, whichever they are, and nobody has changed that so far. A node that was sent to
     the driver before, or that people ask for, is no new one; one that is to have no driver any more leaves the canary to another.
     """
-    room = _room(change)
+    spec, after = change.history.only_settings(), change.after.memory()
+    waves: list[Object] = (spec or {}).get("waves") or []
+    if after is None or not (tried := tried_before(change, waves, world)):
+        return None
+    if any(_has_ended(change, name, after.target) for name in change.history.nodes()):
+        return None
+    return f"{', '.join(sorted(tried)[:3])} were sent to {after.target} before, and {waves[0]['nodes']} may be until one is done"
+
+
+def only_waves(history: History) -> list[Object]:
+    """Return the waves of the RolloutPolicy if it never had others, whatever else people changed there."""
+    found: list[list[Object]] = [spec.get("waves") or [] for spec in history.every_settings()]
+    return found[0] if found and all(waves == found[0] for waves in found) else []
+
+
+def tried_before(change: NodeChange, waves: Sequence[Object], world: SimulatedWorld) -> list[str]:
+    """Return the nodes that were sent to a driver before one that is admitted for it, if they are as many as the first wave has;
+    then this one is of a later wave. Nothing where that cannot be told.
+    """
+    room = waves[0].get("nodes") if waves else None
     after, before = change.after.memory(), change.before.memory()
-    if not change.admits or room is None or after is None or not after.target or after.forced:
-        return None
+    if not change.admits or not isinstance(room, int) or after is None or not after.target or after.forced:
+        return []
     if (before is not None and before.target == after.target) or not _is_driver(after.target, world):
-        return None
+        return []
     tried = [name for name in change.history.nodes() if name != change.node
              and change.history.owners(name, change.writer) & change.history.owners(change.node, change.writer)
              and _was_sent(change, name, after.target)]
-    if len(tried) < room or any(_has_ended(change, name, after.target) for name in change.history.nodes()):
-        return None
-    return f"{', '.join(sorted(tried)[:3])} were sent to {after.target} before, and {room} may be until one is done"
+    return tried if len(tried) >= room else []
+
+
+def is_later(change: NodeChange, waves: Sequence[Object], world: SimulatedWorld) -> bool:
+    """Tell whether a node that is admitted is of a later wave than the first, none of whose nodes is skipped; one that has a pod
+    of its driver already goes no further by that.
+    """
+    tried, after = tried_before(change, waves, world), change.after.memory()
+    if after is None or not tried or any((now := change.history.now(name)) is None or now.skipped for name in tried):
+        return False
+    return not any((pod["metadata"].get("labels") or {}).get(names.REVISION_HASH) == after.target
+                   for pod in world.driver_pods(change.node))
 
 
 def _is_driver(target: str, world: SimulatedWorld) -> bool:
     """Tell whether a target is the revision of a DaemonSet: drivers that go, and nodes that move, have words there."""
     revisions = world.sandbox.store.list("controllerrevisions.apps", names.DEFAULT_NAMESPACE)
     return any((each["metadata"].get("labels") or {}).get(names.REVISION_HASH) == target for each in revisions)
-
-
-def _room(change: NodeChange) -> int | None:
-    """Return how many nodes the canary has, if that is one number under all settings that there were."""
-    spec = change.history.only_settings()
-    waves = spec.get("waves") if spec is not None else None
-    room = waves[0].get("nodes") if waves else None
-    return room if isinstance(room, int) else None
 
 
 def _was_sent(change: NodeChange, name: str, target: str) -> bool:
@@ -62,4 +86,4 @@ def _has_ended(change: NodeChange, name: str, target: str) -> bool:
                for sight in sights)
 
 
-__all__ = ["a_driver_goes_no_further_than_the_canary_before_it_runs"]
+__all__ = ["a_driver_goes_no_further_than_the_canary_before_it_runs", "is_later", "only_waves", "tried_before"]

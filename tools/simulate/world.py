@@ -19,7 +19,6 @@ from gpuward.kube.lease.rules import new_lease
 from gpuward.kube.resources import LEASES
 from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, cpu_node, fleet, operator_place
-from gpuward.sandbox.gpus import gpus_wanted
 from gpuward.sandbox.machine import MODEL_ANNOTATION
 from kubesandbox import errors
 from kubesandbox.builders import namespace
@@ -28,6 +27,7 @@ from kubesandbox.messages import Answer, Request, Stream
 from kubesandbox.store import Event
 from kubesandbox.timeloop import EPOCH, run_virtual
 from tools.simulate import ending, modes, people, policies
+from tools.simulate.commands import Terminal
 from tools.simulate.drives import Drives
 from tools.simulate.faults import KINDS
 from tools.simulate.faults.kinds import End
@@ -92,6 +92,7 @@ class SimulatedWorld(Drives):
         self.over = asyncio.Event()
         self.sandbox = Sandbox(seed=scenario.seed, watch_delay=self._lag)
         self.watch = Watch(self)
+        self.terminal = Terminal(self)
         self.story: list[ToldPlan] = []
         self.may_kill = bool((scenario.rollout or {}).get("killAtDeadline"))
         self._latency = scenario.latency
@@ -307,6 +308,7 @@ class SimulatedWorld(Drives):
                 self.watch.breach("the operator runs on", f"{process.name} ended with {error!r}")
 
     async def _stop(self) -> None:
+        self.terminal.close()
         for process in self.processes:
             process.kill()
         await asyncio.gather(*(process.task for process in self.processes), return_exceptions=True)
@@ -356,30 +358,6 @@ class SimulatedWorld(Drives):
     def tell(self, about: str, text: str) -> None:
         """Add a line to the story of the run."""
         self.story.append(ToldPlan(round(self.now() - self.began, 3), about, text))
-
-    def gpu_users(self, node: str) -> dict[str, bool]:
-        """Return the pods on a node that must go before the driver does, and whether they only hold the driver."""
-        found = {}
-        for pod in self.sandbox.store.lookup("pods", "node", node):
-            if pod["metadata"]["namespace"] != WORKLOAD_NAMESPACE or pod["status"].get("phase") in ("Succeeded", "Failed"):
-                continue
-            uses_gpu = bool(gpus_wanted(pod["spec"])) or self.claims_gpus(pod)
-            if uses_gpu or "holds" in (pod["metadata"].get("labels") or {}):
-                found[pod["metadata"]["name"]] = not uses_gpu
-        return found
-
-    def has_driver_pod(self, node: str, version: int) -> bool:
-        """Tell whether a node has had a driver pod since before a version, and still has it."""
-        return any(people.is_driver(pod) and 0 < self.watch.bound_at(pod) <= version
-                   for pod in self.sandbox.store.lookup("pods", "node", node))
-
-    def has_driver_daemonset(self, node: str, version: int) -> bool:
-        """Tell whether a driver DaemonSet for a node that there was at a version is still there and stays."""
-        labels = (self.node(node)["metadata"].get("labels") or {}).items()
-        staying = (ds["metadata"]["uid"] for ds in self.sandbox.store.list("daemonsets.apps")
-                   if not ds["metadata"].get("deletionTimestamp")
-                   and (ds["spec"]["template"]["spec"].get("nodeSelector") or {}).items() <= labels)
-        return any(self.watch.driver_daemonsets.get(uid, version + 1) <= version for uid in staying)
 
 
 def _within(trouble: Trouble, request: Request, proceed: Proceed) -> Proceed:

@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from tools.simulate.scenario import Fault
     from tools.simulate.world import SimulatedWorld
 
+VERBS = "verbs"
+"""A stream of kinds that came later: what is drawn of them leaves the draws of the others as they were."""
+
 End = Callable[[], None]
 Play = Callable[["SimulatedWorld", "Fault"], End | None]
 
@@ -21,6 +24,8 @@ class Kind(NamedTuple):
     weight: float
     lasts: tuple[float, float]
     modes: frozenset[str] | None = None
+    stream: str = ""
+    """From which randomness it is drawn, with the other kinds that are drawn from the same."""
 
     @property
     def group(self) -> str:
@@ -36,12 +41,13 @@ KINDS: dict[str, Kind] = {}
 
 
 def kind(
-    name: str, *, weight: float = 1.0, lasts: tuple[float, float] = (0.0, 0.0), modes: frozenset[str] | None = None
+    name: str, *, weight: float = 1.0, lasts: tuple[float, float] = (0.0, 0.0), modes: frozenset[str] | None = None,
+    stream: str = "",
 ) -> Callable[[Play], Play]:
     """Register a function as a kind of fault."""
 
     def register(play: Play) -> Play:
-        KINDS[name] = Kind(name, play, weight, lasts, modes)
+        KINDS[name] = Kind(name, play, weight, lasts, modes, stream)
         return play
 
     return register
