@@ -58,6 +58,8 @@ class Node:
         sandbox = self.server.sandbox
         node = builders.linux_node(NODE)
         node["metadata"]["labels"] |= {PLUGIN: "true", names.DEPLOY_PREFIX + "dcgm": "false"}
+        for part in ("capacity", "allocatable"):
+            node["status"][part]["nvidia.com/gpu"] = "8"
         sandbox.apply(builders.namespace(NAMESPACE))
         sandbox.add_node(node)
         app = "nvidia-device-plugin-daemonset"
@@ -71,14 +73,16 @@ class Node:
             "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": app, "namespace": namespace}, "spec": {
                 "selector": {"matchLabels": {"app": app}}, "template": template}})
 
-    def client(self) -> str:
+    def client(self, label: str = CLIENT, *, gpus: int = 0) -> str:
         """Let a DaemonSet of people's own, which goes with the label for it, use a GPU; return its pod's name."""
         def furnish() -> None:
             sandbox = self.server.sandbox
-            sandbox.store.modify("nodes", None, NODE, lambda node: node["metadata"]["labels"].update({CLIENT: "true"}))
+            sandbox.store.modify("nodes", None, NODE, lambda node: node["metadata"]["labels"].update({label: "true"}))
             template = builders.template("monitor", "registry.example/monitor:1", {})
-            template["spec"]["nodeSelector"] = {CLIENT: "true"}
+            template["spec"]["nodeSelector"] = {label: "true"}
             template["spec"]["containers"][0]["name"] = "monitor"
+            if gpus:
+                template["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": str(gpus)}}
             self._daemonset("default", "monitor", template)
 
         self.server.do(furnish)
@@ -336,6 +340,20 @@ def test_what_goes_with_a_label_is_not_waited_for_before_that(node: Node) -> Non
     assert (process.returncode, node.modules()) == (0, []), said
     assert "in use by" not in said
     assert node.now()["metadata"]["labels"][CLIENT] == "true"
+
+
+@pytest.mark.parametrize("drains", ["true", "false"])
+@pytest.mark.parametrize("label", [CLIENT, "example.com/monitored"])
+def test_a_daemonset_that_was_given_a_gpu_goes_with_its_label_where_nobody_else_empties_the_node(
+        node: Node, label: str, drains: str) -> None:
+    """Such a pod may not be evicted, and need not be."""
+    monitor = node.client(label, gpus=1)
+    node.load()
+    code, said = node.run(
+        DRIVER_CONFIG_DIGEST="new", ENABLE_AUTO_DRAIN=drains, NODE_LABEL_FOR_GPU_POD_EVICTION="example.com/monitored")
+    assert (code, node.modules()) == (0, []), said
+    assert node.now()["metadata"]["labels"][label] == "true"
+    node.until(lambda: (pods := node.pods("monitor")) and monitor not in pods)
 
 
 def test_a_host_whose_own_tool_cannot_be_run_has_no_driver_of_its_own(node: Node) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -111,7 +112,8 @@ class Gatherer:
         found = self.api.list("/api/v1/pods", fields=f"spec.nodeName={self.settings.node}")
         selected = {each["metadata"]["uid"]: (each.get("spec") or {}).get("nodeSelector") or {} for each in found}
         hashes = {number: each["metadata"]["uid"] for each in found if (number := _hash(each))}
-        seen = [with_claims(pod, self._claim) for pod in (pod_view(msgspec.json.encode(each)) for each in found)]
+        claim = cache(self._claim)
+        seen = [with_claims(pod, claim) for pod in (pod_view(msgspec.json.encode(each)) for each in found)]
         pods = [pod for pod in seen if not pod.finished]
         facts = dataclasses.replace(
             facts,
@@ -131,15 +133,19 @@ class Gatherer:
         validations = tuple(pod for pod in pods if is_validation(pod, self.settings.namespace))
         going = {pod.uid for pod in pods if pod.of_daemonset and self._goes_with_labels(pod, facts.labels, selected[pod.uid])}
         going |= {pod.uid for pod in validations}
+        others = [pod for pod in pods if pod.uid not in going]
+        holders = {pod.uid for pod in pods if any(held.gpu for name in pod.claims if (held := claim((pod.namespace, name))))}
         return dataclasses.replace(
             facts,
-            operands=tuple(pod for pod in pods if self._goes(pod, facts.labels, client=CLIENT in selected[pod.uid])),
+            operands=tuple(pod for pod in pods if self._goes(pod, facts.labels, client=CLIENT in selected[pod.uid])
+                           or (pod.of_daemonset and (pod.uses_gpu or pod.uid in holders)
+                               and any(MARKER in facts.labels.get(key, "") for key in selected[pod.uid]))),
             validations=validations,
             gpu_pods=tuple(pod for pod in pods if pod.uses_gpu and not pod.idle_claim and pod.uid in running - going
                            and not comes_with_driver(pod, self.settings.namespace)),
-            claimants=tuple(pod for pod in pods if pod.claims and pod.uses_gpu),
-            to_evict=pods_to_evict(pods, rules, self.settings.namespace),
-            to_drain=pods_to_drain(pods, rules, self.settings.namespace),
+            claimants=tuple(pod for pod in others if pod.uid in holders),
+            to_evict=pods_to_evict(others, rules, self.settings.namespace),
+            to_drain=pods_to_drain(others, rules, self.settings.namespace),
             device_users=_with_pods(self.host.device_users(without=going), pods, hashes),
         )
 
