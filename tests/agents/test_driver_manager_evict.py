@@ -112,3 +112,33 @@ def test_a_pod_that_may_not_be_evicted_keeps_no_other_and_is_named_with_its_refu
         "default/held (admission webhook denied the request: not now) use GPUs and did not go in time")
     assert asked[:3] == ["held", "train", "held"]
     assert server.cordons == [True, False]
+
+
+class Scheduled(Server):
+    """Be a cluster whose controller makes a pod anew, on this node as long as that takes pods."""
+
+    evictions = 0
+
+    def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        if path.endswith("/eviction"):
+            self.evictions += 1
+            anew = {**TRAIN, "metadata": {**TRAIN["metadata"], "name": f"train-{self.evictions}", "uid": f"u-{self.evictions}"}}
+            self.pods = [] if self.node["spec"].get("unschedulable") else [anew]
+        return body
+
+
+@pytest.mark.parametrize("eviction", [True, False], ids=["by evictions", "by a drain alone"])
+def test_no_pod_comes_again_to_a_node_that_is_emptied(tmp_path: Path, eviction: bool) -> None:
+    for name in ("root/run/nvidia", "sys/module/nvidia", "proc"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "sys/module/nvidia/refcnt").write_text("0\n")
+    tool = tmp_path / "rmmod"
+    tool.write_text(f"#!/bin/sh\nrm -r {tmp_path}/sys/module/$2\n")
+    tool.chmod(0o755)
+    machine = Machine(tmp_path / "root", tmp_path / "sys", tmp_path / "proc", module_tool=str(tool))
+    server, said, clock = Scheduled([]), io.StringIO(), count(0.0, 10.0)
+    DriverManager(Settings("gpu-1", eviction=eviction), machine, server, Teller(said),
+                  monotonic=lambda: next(clock), sleep=lambda seconds: None).uninstall()
+    assert server.evictions == 1, said.getvalue()
+    assert server.cordons == [True, False]
+    assert not (tmp_path / "sys/module/nvidia").exists()

@@ -70,12 +70,8 @@ def give_back(facts: Facts, settings: Settings) -> Finish:
 def _empty(facts: Facts, settings: Settings, overdue: Set[Wait]) -> Step | None:
     drains = settings.auto_drain and not facts.policy
     evicts = (settings.eviction and not facts.policy) or (drains and bool(facts.labels.get(names.DEPLOY_PREFIX + DRA)))
-    if evicts:
-        step = None if facts.to_evict.empty else _evict(facts, overdue, drains=drains)
-        if not facts.unschedulable and not isinstance(step, GiveUp):
-            return Cordon()
-        if step is not None:
-            return step
+    if evicts and (step := _cordoned(facts, None if facts.to_evict.empty else _evict(facts, overdue, drains=drains))) is not None:
+        return step
     if facts.claimants and facts.labels.get(names.DEPLOY_PREFIX + DRA):
         return GiveUp(f"{_pods(facts.claimants)} hold claims of NVIDIA's DRA driver: they have to end first")
     if users := _users_of_gpus(facts):
@@ -83,8 +79,13 @@ def _empty(facts: Facts, settings: Settings, overdue: Set[Wait]) -> Step | None:
             return WaitFor(Wait.DEVICES, f"the GPUs are in use by {users}")
         if not drains or facts.to_drain.empty:
             return GiveUp(f"the GPUs are in use by {users}: stop them, or let the operator empty the node")
-        return _drain(facts, overdue)
+        return _cordoned(facts, _drain(facts, overdue))
     return None
+
+
+def _cordoned(facts: Facts, step: Step | None) -> Step | None:
+    """Return the step once the node is cordoned: else pods that go come again, to be evicted again."""
+    return step if facts.unschedulable or isinstance(step, GiveUp) else Cordon()
 
 
 def _users_of_gpus(facts: Facts) -> str:
