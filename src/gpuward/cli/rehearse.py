@@ -21,7 +21,7 @@ from gpuward.cli.leftout import as_captured, lacks, whole_policies
 from gpuward.cli.look import Picture
 from gpuward.cli.manifests import POLICIES, read_objects
 from gpuward.cli.misspelt import warn_of
-from gpuward.cli.plan import CHANGES
+from gpuward.cli.plan import CHANGES, FAILED
 from gpuward.cli.rehearsed import as_json, show
 from gpuward.cli.targets import changes_to, check_version, merged
 from gpuward.cli.terminal import say, say_json
@@ -30,8 +30,10 @@ from gpuward.errors import InputError
 from gpuward.kube import resources
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
+from gpuward.policy.refused import refusals
 from gpuward.rehearse.assumptions import Assumptions
 from gpuward.rehearse.captured import Captured, Object, read_capture
+from gpuward.rehearse.images import missing_images
 from gpuward.rehearse.levers import levers
 from gpuward.rehearse.loading import Loaded, loaded
 from gpuward.rehearse.playing import HORIZON, Play
@@ -86,6 +88,8 @@ def rehearse_rollout(kubeconfig: str | None, context: str | None, namespace: str
         show(rehearsal, found.manifest, options.assumed)
         if idle:
             say(idle)
+    if rehearsal.problems:
+        sys.exit(FAILED)
     if options.detailed and rehearsal.first.changes:
         sys.exit(CHANGES)
 
@@ -110,7 +114,8 @@ def rehearsed(found: Captured, options: Options, whole: Sequence[Object] | None 
     async def load() -> Loaded:
         return await loaded(found, options.assumed, changes.apply)
 
-    play = Play(found.manifest, run_virtual(load, start=found.manifest.at), changes.apply, options.assumed, options.horizon)
+    missing = missing_images(found)
+    play = Play(found.manifest, run_virtual(load, start=found.manifest.at), changes.apply, options.assumed, options.horizon, missing)
     end = time.monotonic() + options.time
     seen: list[Watching] = []
     runs = [play.run(0, watched=seen.append)]
@@ -124,7 +129,8 @@ def rehearsed(found: Captured, options: Options, whole: Sequence[Object] | None 
         if time.monotonic() + _slowest(runs) > end:
             break
         trials.append(trial(lever.do, runs[0], play.run(0, also=lever.change)))
-    return Rehearsal(tuple(runs), tuple(one for one in trials if one is not None), guessed=changes.guessed)
+    problems = refusals(seen[0].drivers) if seen[0].drivers is not None else ()
+    return Rehearsal(tuple(runs), tuple(one for one in trials if one is not None), problems, missing, changes.guessed)
 
 
 def _slowest(runs: list[Run]) -> float:

@@ -44,11 +44,13 @@ def summary(found: Rehearsal, manifest: Manifest) -> Iterator[str]:
     runs = len(found.runs)
     times = "once" if runs == 1 else f"{runs} times"
     yield f"rehearsed {times} by the operator's own loops, on a copy of the cluster as of {format_time(at)}"
+    yield from found.problems
     if first.nothing:
         yield f"there is nothing to do: {first.nothing}"
         return
     if not first.changes:
-        yield f"nothing would change: all {len(first.nodes)} nodes have the driver that they should have"
+        asked = "by what was valid last" if found.problems else "that they should have"
+        yield f"nothing would change: all {len(first.nodes)} nodes have the driver {asked}"
         return
     begun = [node.started for node in first.nodes if node.started is not None]
     lasts = Spread.of(run.lasted for run in found.runs)
@@ -133,7 +135,8 @@ def assumed_lines(found: Rehearsal, assumed: Assumptions) -> Iterator[str]:
     yield f"one in ten of these takes {assumed.spread:g} times as long"
     yield "each check of a wave passes: nothing is asked of a Prometheus"
     yield f"pods of Jobs run for {age(assumed.job)} where their Job has no activeDeadlineSeconds"
-    yield "all images can be pulled, drivers load, and nobody else changes anything"
+    but = f" but {', '.join(found.missing)}, which the cluster cannot pull now" if found.missing else ""
+    yield f"all images can be pulled{but}, drivers load, and nobody else changes anything"
 
 
 def as_json(found: Rehearsal, manifest: Manifest, assumed: Assumptions) -> dict[str, Any]:
@@ -141,6 +144,7 @@ def as_json(found: Rehearsal, manifest: Manifest, assumed: Assumptions) -> dict[
     first = found.first
     return {
         "at": format_time(manifest.at), "changes": first.changes, "nothingToDo": first.nothing or None,
+        "problems": list(found.problems), "missingImages": list(found.missing),
         "runs": len(found.runs), "sameOrder": found.same_order,
         "assumed": msgspec.to_builtins(assumed), "seconds": _percentiles(found, "lasted"),
         "gpuHoursOut": _percentiles(found, "hours_out"), "gpuHoursWaiting": _percentiles(found, "hours_waiting"),

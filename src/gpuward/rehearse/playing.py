@@ -53,6 +53,8 @@ class Play(msgspec.Struct, frozen=True):
     """What somebody does to begin the rollout."""
     assumed: Assumptions = Assumptions()
     horizon: float = HORIZON
+    missing: tuple[str, ...] = ()
+    """Images that cannot be pulled."""
 
     def run(self, seed: int, *, also: Change | None = None, watched: Callable[[Watching], None] | None = None) -> Run:
         """Play it to its end; `also` is done at the beginning, and `watched` is told what there is to see in the end."""
@@ -68,6 +70,7 @@ class _Played:
         self._begun = time.perf_counter()
         self._clock = LoopClock()
         self._sandbox = Sandbox(seed=SEEDS + seed, delays=DrawnDelays(play.assumed, seed), fill=self._fill)
+        self._sandbox.has_image = lambda image: image not in play.missing
         settings = Settings(play.manifest.namespace, play.manifest.images, seed=seed)
         self._operator = Operator(Client(self._sandbox.transport()), settings, self._clock, outside=Outside(measure=assumed_good))
         nodes = {node["metadata"]["name"]: self._sandbox.machine(node["metadata"]["name"]).gpus

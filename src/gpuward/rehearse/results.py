@@ -171,6 +171,9 @@ class Rehearsal(msgspec.Struct, frozen=True):
     runs: tuple[Run, ...]
     trials: tuple[Trial, ...] = ()
     problems: tuple[str, ...] = ()
+    """Policies that cannot be followed, and why: what was valid last is rehearsed."""
+    missing: tuple[str, ...] = ()
+    """Images that could not be pulled in the cluster, and so in no run."""
     guessed: bool = False
     """Whether values that the capture lacks are taken for those of the files with policies."""
 

@@ -85,7 +85,8 @@ def approve_of_plan(question: Question) -> Iterator[Fix]:
     change = partial(policy_fixes.under, before=case.policy, after=after)
     option = f" --driver {quote(case.policy.driver)}" if case.policy.driver else ""
     save = f"gpuward plan --save {PLAN_FILE}"
-    yield Fix("save the plan as it is by now, look at it, and approve of it", change, f"gpuward approve --plan {PLAN_FILE}{option}",
+    yield Fix("save the plan as it is by now, look at it, and approve of it", change,
+              f"gpuward approve --plan {PLAN_FILE}{option}",
               "nodes start by what was changed since the plan was approved of", (save,))
     yield Fix("or have the rollout keep to no plan", change,
               f"kubectl annotate {policy_fixes.driver_source(case)} {names.APPROVED_PLAN}-",
