@@ -114,8 +114,8 @@ def rehearsed(found: Captured, options: Options, whole: Sequence[Object] | None 
     async def load() -> Loaded:
         return await loaded(found, options.assumed, changes.apply)
 
-    missing = missing_images(found)
-    play = Play(found.manifest, run_virtual(load, start=found.manifest.at), changes.apply, options.assumed, options.horizon, missing)
+    begins, missing = run_virtual(load, start=found.manifest.at), missing_images(found)
+    play = Play(found.manifest, begins, changes.apply, options.assumed, options.horizon, missing)
     end = time.monotonic() + options.time
     seen: list[Watching] = []
     runs = [play.run(0, watched=seen.append)]

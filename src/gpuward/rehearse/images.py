@@ -8,7 +8,7 @@ from typing import Any, Final
 from gpuward.rehearse.captured import Captured
 from gpuward.rehearse.templates import PODS
 
-_NOT_PULLED: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"})
+_NOT_PULLED: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 """Reasons for which a container waits whose image does not come."""
 
 
