@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpuward import names
 from gpuward.kube import resources
 from gpuward.model.states import State
 from tests.journeys.looking import condition_of, explanation_of, headline_of, obey, reason_of
@@ -107,6 +108,46 @@ async def test_one_whose_driver_pod_has_gone_is_brought_to_the_end(stage: Stage)
     await stage.rest(1800)
     assert (stage.drivers(), stage.cordons(), watch.torn) == ([NEW], [], [])
     assert reason_of(await explanation_of(stage, NODE)) == WHY
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["at-rest", "in-the-queue"])
+def test_one_whose_pods_run_on_a_driver_without_a_pod_is_not_emptied(waits: bool) -> None:
+    """Somebody deletes the DaemonSet with its pods while no operator runs, and the next driver is another one."""
+    @on_stage(gpu_nodes=3)
+    async def story(stage: Stage) -> None:
+        watch = await with_one_owner(stage)
+        await make(stage, nvidia_driver("h", **OURS))
+        if waits:
+            stage.set_budget(f"train-{NODE}", 0)
+        else:
+            await stage.label(NODE, "pool", "h")
+        await stage.rest(60)
+        before = {pod["metadata"]["uid"] for pod in stage.workload_pods(node=NODE)}
+        await stage.kill_operator()
+        await set_driver(stage, "default", {"version": NEW})
+        for ds in stage.sandbox.store.list("daemonsets.apps"):
+            if ds["metadata"]["name"].startswith("nvidia-gpu-driver"):
+                await stage.user.delete(resources.DAEMON_SETS, ds["metadata"]["name"], names.DEFAULT_NAMESPACE)
+        await stage.until(lambda: not driver_pods(stage))
+        theirs = list(watch.torn), torn(stage)
+        stage.operator = stage.new_operator()
+        stage.begin_operator()
+        if waits:
+            await stage.until(lambda: stage.state(NODE) == State.UPGRADE_REQUIRED)
+            await stage.label(NODE, "pool", "h")
+            await stage.rest(60)
+            stage.set_budget(f"train-{NODE}", 1)
+        await stage.rest(3600)
+        assert {pod["metadata"]["uid"] for pod in stage.workload_pods(node=NODE)} == before
+        assert (stage.driver(NODE), stage.cordons(), (watch.torn, torn(stage))) == (OLD, [], theirs)
+        assert {stage.driver(node) for node in OTHERS} == {NEW}
+        assert reason_of(await explanation_of(stage, NODE)) == WHY
+        (remedy,) = (await explanation_of(stage, NODE)).remedies
+        await obey(stage, remedy.commands[0])
+        await stage.until(lambda: stage.drivers() == [NEW] and condition_of(stage)[1] == "UpToDate", within=3600)
+        assert (stage.cordons(), watch.torn) == ([], theirs[0])
+
+    story()
 
 
 @on_stage(gpu_nodes=3)

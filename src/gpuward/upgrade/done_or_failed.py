@@ -57,7 +57,7 @@ def watch_over(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
 
 def kept_driver(node: NodeFacts) -> Hold | None:
     """Say that a node keeps the driver that serves it, and why no other comes; None where something else is wrong."""
-    if node.unserved is None or not (node.keeps_driver and node.loaded) or node.driver_pods > 1:
+    if node.unserved is None or not (node.keeps_driver and (node.loaded or node.withheld)) or node.driver_pods > 1:
         return None
     return Hold(node.unserved, node.record.since)
 

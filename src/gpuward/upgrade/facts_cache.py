@@ -28,7 +28,7 @@ from gpuward.upgrade.module_holders import holder_daemonsets, module_holders_on
 from gpuward.upgrade.scope import concerns, drives, is_expected, is_to_have_policys, is_unlabelled
 from gpuward.upgrade.staged import next_images
 from gpuward.upgrade.targets import UNSETTLED, elsewhere, targets_of
-from gpuward.upgrade.unserved import unserved
+from gpuward.upgrade.unserved import of_hosts, unserved
 
 
 class RolloutContext:
@@ -148,7 +148,8 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
     served = with_driver(node) if is_withheld(node) else node
     withheld = served is not node and _would_be_replaced(served, pods, common)
     selected = any(selector.items() <= served.labels.items() for selector in common.selectors)
-    lacking = unserved(served, policy, driver, record, validators, selected=selected)
+    kept = of_hosts(served, policy, None) if withheld and driver is None else None
+    lacking = kept or unserved(served, policy, driver, record, validators, selected=selected)
     barred = node.uid in snapshot.refused_writes and is_unlabelled(node, policy)
     wanted = barred or selected or isinstance(lacking, DriverLabelUnknown) or is_expected(served, policy)
     wanted = wanted or (_is_under_way(state) and is_to_have_policys(served, policy))

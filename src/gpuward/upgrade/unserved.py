@@ -25,7 +25,7 @@ def unserved(
     if (value := unknown_value(node)) and not (policy.absent or policy.off):
         return _unlabelled(node, driver, value)
     claims = policy.placing.claims if policy.placing is not None else None
-    if claims is not None and driver is not None and (wrong := _of_hosts(node, policy, claims, driver)) is not None:
+    if driver is not None and (wrong := of_hosts(node, policy, driver)) is not None:
         return wrong
     if claims is None or policy.absent or selected or not is_to_have_driver(node):
         return None
@@ -39,21 +39,26 @@ def unserved(
     return _unowned(node, claims, pod)
 
 
-def _of_hosts(node: NodeView, policy: UpgradePolicy, claims: tuple[Claim, ...], driver: PodView) -> WrongDriverType | None:
+def of_hosts(node: NodeView, policy: UpgradePolicy, driver: PodView | None) -> WrongDriverType | None:
     """Return that a node keeps the driver of an NVIDIADriver that is there, as the one that selects it has none for it; or that
-    of a DaemonSet which is to go, and is there yet: an earlier one of the name has left it.
+    of a DaemonSet which is to go, and is there yet: an earlier one of the name has left it. Without a pod a driver is loaded from
+    which another one is withheld.
     """
+    claims = policy.placing.claims if policy.placing is not None else None
     departing = policy.placing.departing if policy.placing is not None else frozenset()
-    if policy.absent or driver.deleting or policy.driver in departing or not is_to_have_driver(node):
+    if claims is None or policy.absent or policy.driver in departing or not is_to_have_driver(node):
         return None
-    if policy.unowned and not driver.orphan:
+    if driver is not None and driver.deleting:
+        return None
+    pod = None if driver is None else driver.ref
+    if policy.unowned and driver is not None and not driver.orphan:
         name = node.labels.get(names.DRIVER_OWNER, "")
         later = next((claim for claim in claims if claim.name == name and claim.is_for_hosts), None)
-        return None if later is None else WrongDriverType(driver.ref, name, later.driver_type, name)
+        return None if later is None else WrongDriverType(pod, name, later.driver_type, name)
     if not policy.driver:
         return None
     hosts = selected_for_hosts(node.name, node.labels, claims, policy.workloads)
-    return None if hosts is None else WrongDriverType(driver.ref, hosts.name, hosts.driver_type, policy.driver)
+    return None if hosts is None else WrongDriverType(pod, hosts.name, hosts.driver_type, policy.driver)
 
 
 def _unlabelled(node: NodeView, driver: PodView | None, value: str) -> DriverLabelUnknown | None:
