@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 from rich.console import Console
 
-from gpuward.cli.drivers import pool_table
+from gpuward.cli.drivers import pool_table, problems_of
 from gpuward.cli.status import Choice
+from gpuward.kube import resources
 from gpuward.report.pools import pool_reports
 from tests.journeys.looking import looking
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
-from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver
+from tests.journeys.test_nvidiadriver import driver_pods, label_pools, make, nvidia_driver
 from tests.journeys.test_withheld import set_driver
 
 KERNELS = ["5.15.0-101-generic", "6.8.0-45-generic"]
@@ -76,3 +78,37 @@ async def test_each_precompiled_kernel_is_a_pool(stage: Stage) -> None:
     assert {pool["precompiledFor"]: pool["nodes"] for pool in pools} == {
         kernel: [node for node in on if on[node] == kernel] for kernel in KERNELS}
     assert [pool["upToDate"] for pool in pools] == [2, 1]
+
+
+@pytest.mark.parametrize("operator", [True, False], ids=["operator-runs", "no-operator"])
+def test_an_nvidiadriver_that_was_deleted_is_said_to_be_gone(operator: bool) -> None:
+    @on_stage(gpu_nodes=3)
+    async def scenario(stage: Stage) -> None:
+        await label_pools(stage, a="gpu-1 gpu-2")
+        await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+        await make(stage, nvidia_driver("a"), nvidia_driver("b", default=True, version=NEW))
+        await stage.installed()
+        if not operator:
+            await stage.kill_operator()
+        for name in ("a", "b") if operator else ("a",):  # nodes of one go to another, and this is about those that stay
+            await stage.user.delete(resources.NVIDIA_DRIVERS, name, propagation="Orphan")
+        await stage.rest(120)
+        table, *told = await gone_of(stage)
+        assert table[:2] == ["NVIDIADriver a (gone)", "2"]
+        (ds,) = {pod["metadata"]["ownerReferences"][0]["name"] for node in ("gpu-1", "gpu-2") for pod in driver_pods(stage, node)}
+        said = f"NVIDIADriver a is gone, and DaemonSet {ds} is an orphan: its drivers run on, and none is upgraded; make an"
+        assert said in told[0][0]
+        assert len(told) == (2 if operator else 1)
+        if operator:
+            await make(stage, nvidia_driver("a"), nvidia_driver("b", default=True, version=NEW))
+            await stage.rest(900)
+            assert [row[0] for row in (await shown(stage))[1:]] == ["NVIDIADriver a", "NVIDIADriver b"]
+
+    scenario()
+
+
+async def gone_of(stage: Stage) -> list[list[str]]:
+    """Return the first row of the table, and what is said below it."""
+    async with looking(stage) as picture:
+        pools = pool_reports(Choice().of(picture), picture.snapshot, picture.drivers)
+    return [(await shown(stage))[1], *([problem] for problem in problems_of(pools))]

@@ -13,7 +13,7 @@ from gpuward.cli.connect import connected
 from gpuward.cli.look import Look
 from gpuward.cli.overview import headline
 from gpuward.cli.status import Choice
-from gpuward.cli.terminal import console, say_json, styled
+from gpuward.cli.terminal import console, say_json, say_sentence, styled
 from gpuward.model.abandoned import abandoned
 from gpuward.model.snapshot import Snapshot
 from gpuward.operands.rollout import MOST_NODES
@@ -21,6 +21,7 @@ from gpuward.report.nodes import Group
 from gpuward.report.pools import PoolReport, pool_reports
 
 GAP = 2
+INDENT = 2
 _WORD = re.compile(r"\S+ \(\d+\),?|\S+")
 """What is not broken in two: a word, with its count where it has one."""
 TITLES = ("FROM", "PRECOMPILED FOR", "NODES", "TARGET", "LOADED", "KERNELS", "PROGRESS", "WAITS FOR")
@@ -49,14 +50,15 @@ async def _drivers(kubeconfig: str | None, context: str | None, namespace: str, 
     if pools:
         shown.print(pool_table(pools, shown.width))
         for problem in problems_of(pools):
-            shown.print(styled(problem), soft_wrap=True)
+            say_sentence(problem, INDENT, shown)
     else:
         shown.print(styled("no node matches" if chosen else without_pools(picture.snapshot)), soft_wrap=True)
 
 
 def problems_of(pools: Sequence[PoolReport]) -> list[str]:
-    """Return why NVIDIADrivers cannot be followed, each once."""
-    return list(dict.fromkeys(f"{pool.owner} cannot be followed: {pool.problem}" for pool in pools if pool.problem))
+    """Return why NVIDIADrivers cannot be followed, each once, and which are gone."""
+    refused = dict.fromkeys(f"{pool.owner} cannot be followed: {pool.problem}" for pool in pools if pool.problem)
+    return [*refused, *(pool.gone for pool in pools if pool.gone)]
 
 
 def without_pools(snapshot: Snapshot) -> str:
@@ -105,7 +107,8 @@ def _row(pool: PoolReport) -> tuple[str, ...]:
     progress = ", ".join([f"{pool.up_to_date}/{len(pool.nodes)} up to date{unwell}", *others]) if pool.nodes else ""
     built_for = " ".join(filter(None, (pool.kernel, pool.system))) if pool.kernel else ""
     loaded, kernels = _counts(pool.loaded, "none"), _counts(pool.kernels, "unknown")
-    return pool.owner, built_for, str(len(pool.nodes)), pool.target, loaded, kernels, progress, _waits(pool)
+    owner = f"{pool.owner} (gone)" if pool.gone else pool.owner
+    return owner, built_for, str(len(pool.nodes)), pool.target, loaded, kernels, progress, _waits(pool)
 
 
 def _waits(pool: PoolReport) -> str:

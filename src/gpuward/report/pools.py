@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from gpuward import names
+from gpuward.model.departed import Departure, departure
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.systems import kernel_of, system_of
 from gpuward.model.versions import version_of
@@ -47,6 +48,8 @@ class PoolReport(msgspec.Struct, frozen=True):
     """How many nodes have the target, whatever else is wrong with them."""
     problem: str = ""
     """Why the NVIDIADriver cannot be followed."""
+    gone: str = ""
+    """That the NVIDIADriver is gone, and what becomes of its drivers."""
 
     def as_json(self) -> dict[str, Any]:
         """Return it for programs."""
@@ -56,7 +59,7 @@ class PoolReport(msgspec.Struct, frozen=True):
             "loaded": {version or "none": count for version, count in self.loaded.items()},
             "kernels": dict(self.kernels), "systems": dict(self.systems), "upToDate": self.up_to_date,
             "groups": {str(one.group): one.nodes for one in self.groups}, "holds": dict(self.held),
-            "problem": self.problem or None,
+            "problem": self.problem or None, "gone": self.gone or None,
         }
 
 
@@ -105,6 +108,7 @@ def _pool(owner: str, ds: DaemonSetView | None, reports: Sequence[NodeReport], s
     selector = ds.node_selector if ds is not None else {}
     return PoolReport(
         owner, ds.name if ds is not None else "",
+        gone=_gone(ds, snapshot) if ds is not None else "",
         target=version_of(ds.image) if ds is not None else "",
         kernel=selector.get(names.DRIVER_KERNEL, ""),
         system=selector.get(names.DRIVER_OS, ""),
@@ -116,6 +120,22 @@ def _pool(owner: str, ds: DaemonSetView | None, reports: Sequence[NodeReport], s
         up_to_date=sum(one.up_to_date for one in reports),
         held=_counted(one.reason for one in reports if one.reason and one.group is not Group.UP_TO_DATE),
     )
+
+
+def _gone(ds: DaemonSetView, snapshot: Snapshot) -> str:
+    """Say that the NVIDIADriver of a DaemonSet is gone, and what becomes of its drivers; empty if it is there."""
+    owner = ds.node_selector.get(names.DRIVER_OWNER, "")
+    match departure(ds, snapshot):
+        case Departure.LEFT:
+            return (f"NVIDIADriver {owner} is gone, and DaemonSet {ds.name} is an orphan: its drivers run on, and none is "
+                    "upgraded; make an NVIDIADriver that selects these nodes, or set driver.useNvidiaDriverCRD of the "
+                    "ClusterPolicy to false")
+        case Departure.REMOVED:
+            return f"NVIDIADriver {owner} is gone, and the drivers of DaemonSet {ds.name} leave its nodes"
+        case Departure.UNKNOWN:
+            return f"NVIDIADriver {owner} is gone, or goes: what becomes of DaemonSet {ds.name} is not known yet"
+        case None:
+            return ""
 
 
 def _counted(values: Iterable[str]) -> dict[str, int]:
