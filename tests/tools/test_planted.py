@@ -78,6 +78,16 @@ TRIALS: Final = {
         "no node is emptied that people want to be left alone", "clusterpolicy", (
             Fault(100.0, "change-driver", 0.0, 0.0, 0.5), Fault(110.0, "command-pause", 150.0, 0.0, 0.1)),
         workload="tolerant", nodes=1),
+    "checks-are-not-measured": Trial(
+        "nobody goes past a canary whose check has not passed", "clusterpolicy", (Fault(100.0, "check-fails", 150.0, 0.5, 0.5),)),
+    "idle-nodes-are-not-waited-for": Trial(
+        "a rollout that waits for idle nodes evicts nobody", "clusterpolicy", (Fault(150.0, "idle-rollout", 0.0, 0.5, 0.5),)),
+    "images-are-not-waited-for": Trial(
+        "nobody starts before its images are there", "clusterpolicy", (Fault(100.0, "prestaged-rollout", 100.0, 0.5, 0.1),)),
+    "pods-for-images-stay": Trial(
+        "nothing is left behind", "clusterpolicy", (Fault(100.0, "prestaged-rollout", 100.0, 0.5, 0.1),)),
+    "pods-for-images-take-gpus": Trial(
+        "a pod for images takes nothing else", "clusterpolicy", (Fault(100.0, "prestaged-rollout", 100.0, 0.5, 0.1),)),
 }
 
 
@@ -91,7 +101,7 @@ def test_a_defect_that_is_put_back_is_caught_and_nothing_else(name: str) -> None
 
 
 def test_every_defect_is_tried() -> None:
-    assert len(planted.PLANTS) == 14
+    assert len(planted.PLANTS) == 19
     assert list(planted.PLANTS) == list(TRIALS)
 
 

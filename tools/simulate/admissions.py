@@ -21,6 +21,7 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.views import NodeView
 from gpuward.upgrade.ledger import read_grants, stamp
 from tools.simulate.known import known_settings, leaves_drivers, versions_of
+from tools.simulate.patience import most_quarantined
 from tools.simulate.policies import rack_of
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class Terms(msgspec.Struct, frozen=True):
     granter: str
     granters: tuple[Knew, ...]
     """What it may have gone by, as far as people's settings and words are concerned."""
+    at: float
+    """When they were granted."""
     nodes: int
     """Up to which version it knew the nodes."""
     pods: int
@@ -102,14 +105,17 @@ def _terms(granter: Process, world: SimulatedWorld) -> Terms:
     groups = history.drivers() if by_owner else [""]
     settings = known_settings(granter, history)
     domains = tuple(None if each is None else each.get("domains") or {} for each in settings)
+    beside = most_quarantined(settings, history.every_settings())
     limits = {name: _limits([each for each in versions_of(granter, history, name) if each is not None],
-                            _total(name, granter, world)) for name in groups}
-    return Terms(granter.name, tuple(granter.lately()), granter.known["nodes"], granter.known["pods"], by_owner, domains, limits)
+                            _total(name, granter, world), beside) for name in groups}
+    known = granter.known
+    return Terms(granter.name, tuple(granter.lately()), world.now(), known["nodes"], known["pods"], by_owner, domains, limits)
 
 
-def _limits(policies: Sequence[UpgradePolicy], total: int) -> tuple[float, int]:
-    return (max((policy.max_parallel_upgrades or math.inf for policy in policies), default=0),
-            max((policy.max_unavailable.of(total) for policy in policies), default=0))
+def _limits(policies: Sequence[UpgradePolicy], total: int, beside: int) -> tuple[float, int]:
+    """Return the limits, with what may be quarantined `beside` them."""
+    return (max((policy.max_parallel_upgrades or math.inf for policy in policies), default=0) + beside,
+            max((policy.max_unavailable.of(total) for policy in policies), default=0) + beside)
 
 
 def _total(group: str, granter: Process, world: SimulatedWorld) -> int:

@@ -13,6 +13,7 @@ from gpuward.upgrade.fleet_gates import GATES
 from tools.simulate.commands import COMMANDS
 from tools.simulate.faults.kinds import KINDS
 from tools.simulate.modes import FAMILIES, MODES, modes_with
+from tools.simulate.prometheus import Mood
 
 GATE_OF: Mapping[Reason, str] = {
     Reason.SKIPPED: "skipped",
@@ -64,21 +65,9 @@ UNMET: Mapping[str, str] = {
     "reason ValidationOff": "nobody takes an operand from a node by its label",
     "reason ImageMissing": "the runs have no registry to ask",
     "gate image_missing": "the runs have no registry to ask",
-    "reason AnalysisFailed": "the runs draw no analysis",
-    "reason AnalysisUnknown": "the runs draw no analysis",
-    "reason AnalysisRunning": "the runs draw no analysis",
-    "reason Undrainable": "the runs give no node up",
-    "reason Quarantined": "the runs give no node up",
-    "gate undrainable": "the runs give no node up",
-    "transition wait-for-jobs-required -> upgrade-failed": "the runs give no node up",
-    "reason IdleAwaited": "the runs draw no opportunistic settings",
-    "gate idle_awaited": "the runs draw no opportunistic settings",
     "reason DeletionUnseen": "the operator of the runs may list roles",
-    "reason ImageNotStaged": "the runs bring no images onto nodes",
     "reason WrongDriverType": "the runs have no NVIDIADrivers for hosts of virtual machines",
     "gate driver_type": "the runs have no NVIDIADrivers for hosts of virtual machines",
-    "reason StagingFailed": "the runs bring no images onto nodes",
-    "gate image_not_staged": "the runs bring no images onto nodes",
 }
 """What no run is to meet, and why."""
 
@@ -122,6 +111,7 @@ def wanted() -> list[str]:
 def _everything() -> Iterable[str]:
     yield from (f"fault {kind}" for kind in sorted(KINDS))
     yield from (f"command {name}" for name in COMMANDS)
+    yield from (f"answer {mood}" for mood in Mood)
     yield from _steps()
 
 

@@ -16,11 +16,14 @@ from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault as PodFault
 from tools.simulate.drives import CLUSTER_POLICY
 from tools.simulate.known import turns_drivers_off
+from tools.simulate.patience import staging_left
 from tools.simulate.people import DEPLOYMENTS, POLICIES, is_driver
 from tools.simulate.policies import BROKEN_LIMIT, TOO_LARGE, follow_again
 from tools.simulate.rules import digest_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tools.simulate.world import SimulatedWorld
 
 Object = dict[str, Any]
@@ -60,9 +63,8 @@ async def end(world: SimulatedWorld) -> None:
     world.watch.resting = True
     if await world.rest(QUIET):
         return
-    for node in world.gpu_nodes():
-        if (left := left_behind(world, node)) is not None:
-            world.watch.breach("nothing is left behind", left, node)
+    for node, left in _all_left(world):
+        world.watch.breach("nothing is left behind", left, node)
     if (lacking := incomplete(world)) is not None:
         world.watch.breach("the stack is complete", lacking)
     world.watch.resting, world.watch.complete = False, True
@@ -70,6 +72,15 @@ async def end(world: SimulatedWorld) -> None:
     world.kill_all()
     world.begin_operator()
     await world.rest(FRESH)
+
+
+def _all_left(world: SimulatedWorld) -> Iterator[tuple[str, str]]:
+    """Yield what was left behind, with the node on which it was."""
+    if (pod := staging_left(world)) is not None:
+        yield "", pod
+    for node in world.gpu_nodes():
+        if (left := left_behind(world, node)) is not None:
+            yield node, left
 
 
 def incomplete(world: SimulatedWorld) -> str | None:
@@ -120,7 +131,7 @@ def heal(world: SimulatedWorld) -> None:
 def _heal_policies(world: SimulatedWorld) -> None:
     """Make policies ones that can be followed and, mostly, ones under which every node can be upgraded."""
     # A node that cannot be upgraded, an approval that nobody gives, or a window that is too short may hold all others.
-    world.be_impatient(waves=[], windows=[])
+    world.be_impatient(waves=[], windows=[], undrainable={"behaviour": "Hold"})
     if world.cluster_policy() is not None:
         world.change_policy(follow_again)
     for governor in dict.fromkeys((CLUSTER_POLICY, *world.governors())):
@@ -150,12 +161,16 @@ def unfinished(world: SimulatedWorld) -> tuple[str, str] | None:
     return None
 
 
+_GOES_ON: Final = (Reason.RETRY_LATER, Reason.IDLE_AWAITED, Reason.IMAGE_NOT_STAGED, Reason.STAGING_FAILED)
+"""What holds a node for a time."""
+
+
 def _unfinished(world: SimulatedWorld, name: str, hold: Hold | None) -> str | None:
     """Say why a node has not come to its end: by its label, and by what is loaded on its machine."""
     label, paused = world.state_label(name), not _upgrades(world, name)
     state, wanted = parse_state(label), world.watch.machines.wanted(name)
-    if hold is not None and hold.reason is Reason.RETRY_LATER:
-        return "it failed and will be tried again by itself"
+    if hold is not None and hold.reason in _GOES_ON:
+        return f"it goes on by itself, after {hold.reason}"
     if hold is not None and (state not in IN_PROGRESS or paused or state in _MAINTENANCE):
         return None
     if state is State.DONE or (not label and (paused or _are_off(world) or not world.driver_pods(name))):

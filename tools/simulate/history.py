@@ -146,6 +146,7 @@ class History:
         self._policies: dict[str, list[tuple[int, str | None, Object | None]]] = {}
         self._cluster_policies: list[tuple[int, str | None, Object | None, str]] = []
         self._settings: list[tuple[int, Object]] = [(0, {})]
+        self._settings_at = [0.0]
 
     def saw_node(self, sight: Sight, name: str) -> None:
         """Take a change of a node."""
@@ -161,9 +162,17 @@ class History:
         there = {each: last for _, _, last, each in self._cluster_policies}
         self.saw_policy(version, _in_force(there), writer)
 
-    def saw_settings(self, version: int, spec: Object) -> None:
+    def saw_settings(self, version: int, spec: Object, at: float) -> None:
         """Take a change of the RolloutPolicy; without one its spec is empty."""
         self._settings.append((version, spec))
+        self._settings_at.append(at)
+
+    def setting(self, field: str) -> tuple[Any, int, float]:
+        """Return what a field of the RolloutPolicy has, and since which version and which time it has that."""
+        value, since = self._settings[-1][1].get(field), len(self._settings) - 1
+        while since and self._settings[since - 1][1].get(field) == value:
+            since -= 1
+        return value, self._settings[since][0], self._settings_at[since]
 
     def nodes(self) -> Iterable[str]:
         """Return the names of all nodes that there ever were."""
@@ -273,6 +282,11 @@ class History:
         """Return all that a node was so far."""
         return list(self._nodes.get(node, ()))
 
+    def settings_since(self, version: int) -> list[Object]:
+        """Return all specs that the RolloutPolicy has had since a version; empty ones for none."""
+        before = [spec for at, spec in self._settings if at <= version]
+        return before[-1:] + [spec for at, spec in self._settings if at > version]
+
     def every_settings(self) -> list[Object]:
         """Return all specs that the RolloutPolicy ever had."""
         return [spec for _, spec in self._settings[1:]]
@@ -282,7 +296,7 @@ class History:
         found = [spec for _, spec in self._settings[1:]]
         return found[0] if found and all(spec == found[0] for spec in found) else None
 
-    def settings(self, process: Process) -> list[Object]:
+    def settings(self, process: Knower) -> list[Object]:
         """Return the RolloutPolicy's spec as a process may have known it when it decided: as its watch showed it, or newer by an
         answer to what it wrote about it.
         """

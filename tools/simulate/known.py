@@ -100,7 +100,7 @@ def noted_policy(policy: Object) -> UpgradePolicy:
         return UpgradePolicy(auto_upgrade=True)
 
 
-def known_settings(process: Process, history: History) -> list[Object | None]:
+def known_settings(process: Knower, history: History) -> list[Object | None]:
     """Return the RolloutPolicies' specs that a process may have decided under, None for one that cannot be followed."""
     return [None if is_broken(spec) else spec for spec in history.settings(process)]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gpuward import names
 from gpuward.model.plan import NodeStatus
@@ -18,6 +18,7 @@ from kubesandbox.errors import NotFound
 from tools.simulate.known import turns_drivers_off
 from tools.simulate.leaving import Leaving, users_of
 from tools.simulate.modes import POOL
+from tools.simulate.patience import staging_pods_with_gpus
 from tools.simulate.people import POLICIES, POLICY, is_driver
 from tools.simulate.policies import BROKEN_LIMIT
 
@@ -41,6 +42,17 @@ LASTS: Final = {
 """Seconds of calm for which something may be untrue: the status follows within 30 s, a driver installs within a minute."""
 
 
+FINE_LOOKS: Final = 3
+
+
+class SeenFine(NamedTuple):
+    """Hold when a node had what it should have, the version of the store then, and the uid of the node."""
+
+    at: float
+    version: int
+    uid: str
+
+
 class Machines:
     """Follow the machines of a run."""
 
@@ -56,6 +68,10 @@ class Machines:
         self._validated: dict[str, list[tuple[int, bool]]] = {}
         """From which version on a validator had seen what is loaded on a node, or not."""
         self._untrue: dict[tuple[str, str], float] = {}
+        self._disturbed = 0.0
+        self._fine: dict[str, int] = {}
+        """At how many looks in a row a node had what it should have."""
+        self._up_to_date: dict[str, SeenFine] = {}
 
     def machine(self, node: str) -> GpuMachine | None:
         """Return the machine under a node, None where there is none."""
@@ -144,7 +160,30 @@ class Machines:
         while True:
             await asyncio.sleep(LOOK)
             if self.is_calm():
+                self._note_fine()
                 self.look()
+            else:
+                self._fine.clear()
+                self._disturbed = self._world.now()
+
+    def calm_for(self) -> float:
+        """Return for how many seconds nothing has kept the operator from knowing, saying and doing what it should."""
+        return self._world.now() - self._disturbed if self.is_calm() else 0.0
+
+    def up_to_date(self, node: str) -> SeenFine | None:
+        """Return when a node had what it should have last, for long enough that this was known."""
+        return self._up_to_date.get(node)
+
+    def _note_fine(self) -> None:
+        world = self._world
+        for node in world.gpu_nodes():
+            sight, wanted = world.watch.history.now(node), self.wanted(node)
+            fine = sight is not None and sight.state is State.DONE and wanted and not self.untruth(node, wanted)
+            self._fine[node] = self._fine.get(node, 0) + 1 if fine else 0
+            if sight is not None and self._fine[node] >= FINE_LOOKS:
+                self._up_to_date[node] = SeenFine(world.now(), world.sandbox.store.version, sight.uid)
+            if (who := staging_pods_with_gpus(world, node)) is not None:
+                world.watch.breach("a pod for images takes nothing else", f"{who} has GPUs", node)
 
     def is_calm(self) -> bool:
         """Tell whether nothing keeps the operator from knowing, saying and doing what it should."""

@@ -267,6 +267,9 @@ class People:
     def set_rollout_policy(self, spec: Object) -> None:
         """Write gpuward's own settings."""
         self.may_kill = self.may_kill or bool(spec.get("killAtDeadline"))
+        if spec.get("prestage"):
+            took = self.scenario.random("images").choice((1.0, 5.0, 20.0))
+            self.sandbox.pull_seconds = lambda image: took if "driver" in image else 0.0
         self.sandbox.apply({"apiVersion": "gpuward.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "default"},
                             "spec": spec})
 

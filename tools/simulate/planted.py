@@ -88,6 +88,22 @@ def _all_states(original: Any) -> Any:
     return frozenset(State)
 
 
+def _with_gpus(original: Any) -> Any:
+    def staging_pod(*args: Any) -> Any:
+        made = original(*args)
+        for container in made["spec"]["containers"]:
+            container["resources"] = {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}
+        return made
+
+    return staging_pod
+
+
+def _nothing_measured(original: Any) -> Any:
+    from gpuward.upgrade.analysis import NO_ANALYSIS
+
+    return lambda *args, **kwargs: NO_ANALYSIS
+
+
 PLANTS: Final[Mapping[str, tuple[tuple[Place, Make], ...]]] = {
     "accounts-are-never-made-again": (
         (("gpuward.operands.changes", "_apply"), _without_new_accounts),),
@@ -129,6 +145,18 @@ PLANTS: Final[Mapping[str, tuple[tuple[Place, Make], ...]]] = {
         (("gpuward.upgrade.wave_gates", "waits_after"), _unapproved),),
     "pauses-evict": (
         (("gpuward.upgrade.pausing", "_GENTLE"), _all_states),),
+    "checks-are-not-measured": (
+        (("gpuward.upgrade.waves", "analysis_of"), _nothing_measured),),
+    "idle-nodes-are-not-waited-for": (
+        (("gpuward.upgrade.holding", "FLEET_GATES"), _without("idle_awaited")),
+        (("gpuward.upgrade.holding", "idle_awaited"), _always(None)),
+        (("gpuward.upgrade.uncordon", "evicts_nobody"), _always(False)),),
+    "images-are-not-waited-for": (
+        (("gpuward.upgrade.holding", "FLEET_GATES"), _without("image_not_staged")),),
+    "pods-for-images-stay": (
+        (("gpuward.upgrade.staging:_Stager", "_delete"), _always(None)),),
+    "pods-for-images-take-gpus": (
+        (("gpuward.upgrade.staging", "staging_pod"), _with_gpus),),
 }
 """What each defect replaces, by its name."""
 

@@ -11,6 +11,7 @@ import msgspec
 
 from gpuward.crd.generate import all_crds
 from gpuward.sandbox.samples import sample_policy
+from tools.simulate.prometheus import check
 
 Object = dict[str, Any]
 
@@ -89,15 +90,50 @@ def rollout_policy(random: Random) -> Object:
         spec["deadlines"] = {"pod-restart-required": random.choice(("2m", "5m", "30m")),
                              "validation-required": random.choice(("1m", "5m")), "pod-deletion-required": "5m"}
     # Each of its own, so that what else is drawn stays as it was.
-    return spec | _newer(spec | _order(Random(repr(spec))), Random(f"{spec!r}, newer"))
+    order = _order(Random(repr(spec)))
+    return spec | order | _newer(order, Random(f"{spec!r}, newer"))
 
 
 def _newer(spec: Object, random: Random) -> Object:
     """Draw what came later besides."""
-    if spec.get("waves") and random.random() < 0.3:
+    newer: Object = {}
+    if spec.get("waves"):
         first, *others = spec["waves"]
-        spec = {**spec, "waves": [{**first, "approval": "Required"}, *others]}
-    return spec
+        more: Object = {"approval": "Required"} if random.random() < 0.3 else {}
+        more |= {"analysis": checks(random)} if random.random() < 0.4 else {}
+        newer["waves"] = [{**first, **more}, *others]
+    drawn = {"opportunistic": opportunistic, "prestage": prestage, "undrainable": undrainable}
+    return newer | {field: draw(random) for field, draw in drawn.items() if random.random() < 0.25}
+
+
+def checks(random: Random) -> list[Object]:
+    """Draw the checks of a wave."""
+    found = [check(random.choice(("10s", "20s")), random.choice(("0s", "15s", "1m")), random.choice((1, 1, 2)))]
+    if random.random() < 0.2:
+        found.append({"name": "disk", "nodeConditions": [{"type": "DiskPressure"}], "interval": "10s", "for": "10s"})
+    return found
+
+
+def opportunistic(random: Random) -> Object:
+    """Draw how long nodes wait until nobody uses them."""
+    idle, until = random.choice((("5s", "1m"), ("5s", "4m"), ("30s", "4m"), ("30s", "10m"), ("2m", "10m")))
+    return {"idleFor": idle, "until": until}
+
+
+def prestage(random: Random) -> Object:
+    """Draw how images are brought onto nodes."""
+    return {"mode": "Image", "parallel": random.choice((1, 2, 10)), "onFailure": random.choice(("Hold", "Hold", "Ignore"))}
+
+
+def undrainable(random: Random) -> Object:
+    """Draw what becomes of a node whose pods cannot be moved."""
+    return {"behaviour": random.choice(("Skip", "Quarantine", "Quarantine", "Fail", "Hold")),
+            "after": random.choice(("20s", "1m", "3m")), "maxQuarantined": random.choice((0, 1, 1, 2))}
+
+
+def seconds(duration: str) -> float:
+    """Return a duration of those that are drawn in seconds."""
+    return float(duration[:-1]) * {"s": 1, "m": 60}[duration[-1]]
 
 
 def _order(random: Random) -> Object:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 import msgspec
 
 from gpuward import names
-from gpuward.controllers.operator import Operator, Settings
+from gpuward.controllers.operator import Operator, Outside, Settings
 from gpuward.kube.http.client import Client
 from gpuward.kube.lease.election import Candidate
 from gpuward.model.passes import Pass
@@ -32,7 +32,9 @@ _READ = (_NODES, "/apis/nvidia.com/v1/clusterpolicies/", "/apis/nvidia.com/v1alp
 
 
 UNDER_WAY: Final = 30.0
-"""Seconds for which a write may be under way that was decided before."""
+"""Seconds for which a write may be under way that was decided before, where requests are late or hang, or did shortly before."""
+AT_ONCE: Final = 0.1
+"""The same where nothing goes wrong."""
 _SAID: Final = ("policies", "drivers", "settings")
 
 
@@ -114,7 +116,8 @@ class Process:
         self.transport.interfere = self._interfere
         settings = Settings(names.DEFAULT_NAMESPACE, IMAGES, seed=world.scenario.seed)
         candidate = Candidate(name, names.DEFAULT_NAMESPACE)
-        self.operator = Operator(Client(self.transport), settings, SkewedClock(world), lambda: self.leads, candidate)
+        self.operator = Operator(Client(self.transport), settings, SkewedClock(world), lambda: self.leads, candidate,
+                                 Outside(prometheus=world.prometheus))
         self._listen()
         self.task = asyncio.create_task(self.operator.run(), name=name)
 
@@ -151,7 +154,11 @@ class Process:
 
     def lately(self) -> Sequence[Knew]:
         """Return what it may have gone by in what is under way: what it knew at each look of the last while."""
-        since, seen = self.world.now() - UNDER_WAY, self._looked_at
+        long = 0.0 if self.world.watch.machines.calm_for() > UNDER_WAY else UNDER_WAY
+        return self._since(self.world.now() - max(AT_ONCE, long))
+
+    def _since(self, since: float) -> Sequence[Knew]:
+        seen = self._looked_at
         return [each for each, after in zip(seen, [*seen[1:], None], strict=False) if after is None or after.since >= since]
 
     def _looked(self) -> None:
@@ -159,7 +166,8 @@ class Process:
         before = self._looked_at[-1] if self._looked_at else None
         same = before is not None and all(before.known[key] == self.known[key] for key in _SAID)
         since = before.since if before is not None and same else self.world.now()
-        self._looked_at = [*self.lately()[:-1 if same else None], Knew(self.name, self.known, self.answered, since)]
+        kept = self._since(self.world.now() - UNDER_WAY)
+        self._looked_at = [*(kept[:-1] if same else kept), Knew(self.name, self.known, self.answered, since)]
         if not self.looks or self.looks[-1] != self.known["nodes"]:
             self.looks.append(self.known["nodes"])
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gpuward import names
 from gpuward.model.policy import DrainSettings, PodDeletionSettings
 from gpuward.model.states import TRANSITIONS, UNDISTURBED, State, parse_state
-from tools.simulate import said
+from tools.simulate import patience, said
 from tools.simulate.admissions import domains_hold, parallel_limit_holds, unavailable_limit_holds, who_starts_is_in_the_ledger
 from tools.simulate.history import History, Sight, admits
 from tools.simulate.known import kept_policies, known_policies, known_settings, noted_policy, turns_drivers_off
@@ -89,6 +89,8 @@ def foreign_cordons_stay(change: NodeChange, world: SimulatedWorld) -> str | Non
         return None
     if before.cordoned_by is not None or world.watch.is_overwritten(change.node):
         return None
+    if before.cordoned_at in world.watch.of_driver_managers:
+        return None  # it may be over where its driver manager is killed
     if before.memory() is None:
         return None  # in mid-upgrade without a record: the cordon is taken for that of NVIDIA's operator
     at = before.cordoned_at
@@ -215,7 +217,7 @@ NODE_RULES: tuple[NodeRule, ...] = (
     labels_are_nvidias, moves_are_legal, the_record_names_the_label, foreign_cordons_stay, who_starts_is_in_the_ledger,
     parallel_limit_holds, unavailable_limit_holds, domains_hold, nobody_starts_who_must_wait, failures_are_not_laundered,
     done_is_what_is_loaded, a_driver_goes_no_further_than_the_canary_before_it_runs, nobody_starts_outside_the_windows,
-    *said.NODE_RULES,
+    *said.NODE_RULES, *patience.NODE_RULES,
 )
 
 

@@ -16,7 +16,7 @@ from gpuward.model.approved_plan import ApprovedPlan, decoded
 from gpuward.model.record import Record
 from tools.simulate.known import known_policies, leaves_drivers
 from tools.simulate.leaving import users_of
-from tools.simulate.waves import is_later, only_waves
+from tools.simulate.waves import is_later, waves_since
 
 if TYPE_CHECKING:
     from tools.simulate.history import History
@@ -58,7 +58,7 @@ def _note(obj: Object, key: str) -> str:
     return str((obj["metadata"].get("annotations") or {}).get(key) or "")
 
 
-def _word(obj: Object, key: str) -> Mapping[str, Any]:
+def word_of(obj: Object, key: str) -> Mapping[str, Any]:
     """Return what an annotation says, nothing where it is garbage."""
     try:
         found = msgspec.json.decode(_note(obj, key) or "{}")
@@ -75,7 +75,7 @@ def no_driver_starts_that_was_aborted(change: NodeChange, world: SimulatedWorld)
         return None
 
     def forbids(governor: Object, knower: Knower) -> str | None:
-        word = _word(governor, names.ABORTED)
+        word = word_of(governor, names.ABORTED)
         resumed = [_note(each, names.RESUMED_AT) for each in (governor, *change.history.policies(knower)) if each is not None]
         at = str(word.get("at"))
         if target not in word.get("targets", ()) or any(each >= at for each in resumed):
@@ -116,12 +116,15 @@ def _differs(plan: ApprovedPlan, change: NodeChange, before: Record | None, worl
 
 def nobody_goes_past_a_canary_that_was_not_approved_of(change: NodeChange, world: SimulatedWorld) -> str | None:
     """Admit no node of a later wave before people approved of the first one with its driver, where that is asked for."""
-    waves, after = only_waves(change.history), change.after.memory()
-    if not waves or waves[0].get("approval") != "Required" or after is None or not is_later(change, waves, world):
+    after = change.after.memory()
+    if after is None or (sent := world.watch.sent.get(after.target)) is None:
+        return None
+    waves = waves_since(change.history, sent.version)
+    if not waves or waves[0].get("approval") != "Required" or not is_later(change, waves, world):
         return None
     owners = change.history.owners(change.node, change.writer)
     said = [word for owner in {"", *owners} for governor in change.history.every(owner)
-            if (word := _word(governor, names.APPROVED))]
+            if (word := word_of(governor, names.APPROVED))]
     if any(after.target in word["targets"] for word in said):
         return None
     return f"nobody has approved of {after.target}"

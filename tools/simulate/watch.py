@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -23,12 +23,12 @@ from gpuward.model.states import TRANSITIONS, State, parse_state
 from gpuward.model.waits import Undecided
 from kubesandbox.messages import Answer, Request, Stream
 from kubesandbox.store import Event
-from tools.simulate import coverage, known, rules, said
+from tools.simulate import coverage, known, patience, rules, said
 from tools.simulate.admissions import GrantLedger
 from tools.simulate.history import History, sight_of
 from tools.simulate.loops import Loops
 from tools.simulate.machines import Machines
-from tools.simulate.made import LEFT_OUT
+from tools.simulate.made import CLUSTER, LEFT_OUT
 from tools.simulate.people import NVIDIA_DRIVERS, POLICIES, ROLLOUTS, is_driver
 from tools.simulate.rules import NodeChange
 
@@ -54,6 +54,13 @@ class Violation(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.message}" + (f" (node {self.node})" if self.node else "") + f" at {self.at:.3f} s"
+
+
+class Moment(NamedTuple):
+    """Hold a time, and the version of the settings that were known then."""
+
+    at: float
+    version: int
 
 
 class Watch:
@@ -85,6 +92,11 @@ class Watch:
         self.driver_daemonsets: dict[str, int] = {}
         """The version at which each driver DaemonSet was made, by its uid."""
         self._bound: dict[str, int] = {}
+        self.sent: dict[str, Moment] = {}
+        """When the first node was started for a target, and which settings were known then."""
+        self._requested: dict[str, float] = {}
+        self.of_driver_managers: set[int] = set()
+        """The versions at which the driver manager of a driver pod made its node unschedulable."""
         self.began: dict[str, int] = {}
         """The version of the nodes that was known when a node was started last."""
 
@@ -156,7 +168,7 @@ class Watch:
             self.history.saw_policy(event.version, _unless_deleted(event), writer.name if writer is not None else None,
                                     event.obj["metadata"]["name"])
         elif event.resource_key == ROLLOUTS:
-            self.history.saw_settings(event.version, {} if event.type == "DELETED" else event.obj["spec"])
+            self.history.saw_settings(event.version, {} if event.type == "DELETED" else event.obj["spec"], self.world.now())
         elif event.resource_key == str(LEASES):
             self.ledger.changed(event.obj, writer, self.world)
         elif event.resource_key == "daemonsets.apps" and is_driver(event.obj):
@@ -175,10 +187,12 @@ class Watch:
         exists = event.type != "DELETED"
         by = writer.name if writer is not None else None
         after = sight_of(event.obj, event.version, by, before if before and before.exists else None, exists=exists)
+        if self.world.actor() == CLUSTER and after.cordoned and after.cordoned_at == event.version:
+            self.of_driver_managers.add(event.version)
         if writer is not None and before is not None:
             change = NodeChange(name, before, after, writer, self.history)
             if change.admits:
-                self.began[name] = writer.known["nodes"]
+                self._note_start(change)
             for rule in rules.NODE_RULES:
                 if (message := rule(change, self.world)) is not None:
                     self.breach(rule.__name__.replace("_", " "), message, name)
@@ -187,11 +201,22 @@ class Watch:
         if not exists:
             self._overwritten.discard(name)
 
+    def _note_start(self, change: NodeChange) -> None:
+        self.began[change.node] = change.writer.known["nodes"]
+        if (memory := change.after.memory()) is not None:
+            self.sent.setdefault(memory.target, Moment(self.world.now(), change.writer.known["settings"]))
+
+    def asked_for(self, node: str) -> float:
+        """Return when somebody asked for the upgrade of a node last."""
+        return self._requested.get(node, -math.inf)
+
     def _annotations_changed(self, event: Event, writer: Process | None) -> None:
         name, now = event.obj["metadata"]["name"], event.obj["metadata"].get("annotations") or {}
         old = ((event.old or {}).get("metadata") or {}).get("annotations") or {}
         changed = {(name, key) for key in now.keys() | old.keys() if now.get(key) != old.get(key)}
         self._annotated -= changed
+        if any(key in now for _, key in changed if key in patience.REQUESTS):
+            self._requested[name] = self.world.now()
         if writer is None and event.type != "DELETED":
             self._annotated |= {(node, key) for node, key in changed if key in now}
 
@@ -203,6 +228,9 @@ class Watch:
         pod = event.obj
         started = bool(event.obj["metadata"].get("deletionTimestamp")) or event.type == "DELETED"
         before = bool(event.old and event.old["metadata"].get("deletionTimestamp"))
+        made = writer if event.type == "ADDED" and patience.is_staging(pod) else None
+        if made is not None and (wrong := patience.wrong_staging_pod(pod, made, self.world)) is not None:
+            self.breach("a pod for images takes nothing else", f"{pod['metadata']['name']}: {wrong}")
         if writer is None or not started or before or event.type == "ADDED":
             return
         node = pod["spec"].get("nodeName") or ""
@@ -218,6 +246,8 @@ class Watch:
             self.breach("no pod goes that the policy forbids", message, node)
         if (why := said.forbidden_to_empty(node, writer, self.world)) is not None:
             self.breach("no node is emptied that people want to be left alone", f"{pod['metadata']['name']} goes: {why}", node)
+        if (why := patience.forbidden_before_idle(pod, node, self.world)) is not None:
+            self.breach("a rollout that waits for idle nodes evicts nobody", f"{pod['metadata']['name']} goes: {why}", node)
 
     def _has_driver(self, node: str) -> bool:
         """Tell whether a machine has a driver that could go: a pod that was left behind may have loaded none."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuward import names
 from gpuward.model.states import State
+from tools.simulate.policies import is_broken
 
 if TYPE_CHECKING:
     from tools.simulate.history import History
@@ -31,9 +32,12 @@ def a_driver_goes_no_further_than_the_canary_before_it_runs(change: NodeChange, 
     return f"{', '.join(sorted(tried)[:3])} were sent to {after.target} before, and {waves[0]['nodes']} may be until one is done"
 
 
-def only_waves(history: History) -> list[Object]:
-    """Return the waves of the RolloutPolicy if it never had others, whatever else people changed there."""
-    found: list[list[Object]] = [spec.get("waves") or [] for spec in history.every_settings()]
+def waves_since(history: History, version: int) -> list[Object]:
+    """Return the waves of the RolloutPolicy if it has had no others since a version, whatever else people changed there."""
+    specs = history.settings_since(version)
+    if any(map(is_broken, specs)):
+        return []
+    found: list[list[Object]] = [spec.get("waves") or [] for spec in specs]
     return found[0] if found and all(waves == found[0] for waves in found) else []
 
 
@@ -53,15 +57,16 @@ def tried_before(change: NodeChange, waves: Sequence[Object], world: SimulatedWo
     return tried if len(tried) >= room else []
 
 
-def is_later(change: NodeChange, waves: Sequence[Object], world: SimulatedWorld) -> bool:
-    """Tell whether a node that is admitted is of a later wave than the first, none of whose nodes is skipped; one that has a pod
-    of its driver already goes no further by that.
+def is_later(change: NodeChange, waves: Sequence[Object], world: SimulatedWorld) -> list[str]:
+    """Return the nodes of the first wave if a node that is admitted is of a later one, and none of them is skipped; one that has
+    a pod of its driver already goes no further by that.
     """
     tried, after = tried_before(change, waves, world), change.after.memory()
-    if after is None or not tried or any((now := change.history.now(name)) is None or now.skipped for name in tried):
-        return False
-    return not any((pod["metadata"].get("labels") or {}).get(names.REVISION_HASH) == after.target
-                   for pod in world.driver_pods(change.node))
+    if after is None or any((now := change.history.now(name)) is None or now.skipped for name in tried):
+        return []
+    in_step = any((pod["metadata"].get("labels") or {}).get(names.REVISION_HASH) == after.target
+                  for pod in world.driver_pods(change.node))
+    return [] if in_step else tried
 
 
 def _is_driver(target: str, world: SimulatedWorld) -> bool:
@@ -86,4 +91,4 @@ def _has_ended(change: NodeChange, name: str, target: str) -> bool:
                for sight in sights)
 
 
-__all__ = ["a_driver_goes_no_further_than_the_canary_before_it_runs", "is_later", "only_waves", "tried_before"]
+__all__ = ["a_driver_goes_no_further_than_the_canary_before_it_runs", "is_later", "tried_before", "waves_since"]

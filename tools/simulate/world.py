@@ -35,6 +35,7 @@ from tools.simulate.made import CLUSTER, PEOPLE, Made
 from tools.simulate.modes import kernel_of
 from tools.simulate.planted import planted
 from tools.simulate.process import Process
+from tools.simulate.prometheus import SimulatedPrometheus
 from tools.simulate.scenario import Fault, Scenario
 from tools.simulate.watch import Violation, Watch
 
@@ -93,6 +94,7 @@ class SimulatedWorld(Drives):
         self.sandbox = Sandbox(seed=scenario.seed, watch_delay=self._lag)
         self.watch = Watch(self)
         self.terminal = Terminal(self)
+        self.prometheus = SimulatedPrometheus(self)
         self.story: list[ToldPlan] = []
         self.may_kill = bool((scenario.rollout or {}).get("killAtDeadline"))
         self._latency = scenario.latency

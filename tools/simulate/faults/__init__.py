@@ -5,7 +5,9 @@ A kind is played at its moment and returns, if it lasts, the function that ends 
 
 from __future__ import annotations
 
-from tools.simulate.faults import api, fuzz, humans, machines, objects, operators, policies, switches, verbs, workloads
+from tools.simulate.faults import api, fuzz, humans, machines, objects, operators, policies, switches, verbs, waiting, workloads
 from tools.simulate.faults.kinds import KINDS
 
-__all__ = ["KINDS", "api", "fuzz", "humans", "machines", "objects", "operators", "policies", "switches", "verbs", "workloads"]
+__all__ = [
+    "KINDS", "api", "fuzz", "humans", "machines", "objects", "operators", "policies", "switches", "verbs", "waiting", "workloads",
+]
