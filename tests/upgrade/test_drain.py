@@ -350,3 +350,11 @@ def test_pods_that_came_because_somebody_lifted_the_cordon_are_told_by_that(crea
     failed = ask(late, driver_pod(), come, now=NOW + 3600)
     assert failed.failure is not None
     assert ("somebody has lifted the cordon 1 time)" in failed.failure.cause) is named
+
+
+def test_a_removal_that_evicts_nobody_ends_a_drain_that_is_under_way() -> None:
+    """As where upgrades were paused in mid-drain, and the driver is switched off then."""
+    web, rules = pod(name="web"), msgspec.structs.replace(DRAIN, free_only=True)
+    assert ask(under_way(DRAINING), OLD, web, policy=DRAIN).evicted == ["web"]
+    answer = ask(under_way(DRAINING), OLD, web, policy=rules)
+    assert (answer.evicted, answer.state) == ([], State.POD_RESTART_REQUIRED)

@@ -116,7 +116,7 @@ def drain(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
         return back
     if (kept := kept_out(node, policy)) is not None:
         return kept
-    if not policy.drain.enable:
+    if not policy.drain.enable or policy.free_only:  # a removal that evicts nobody takes none of what needs no GPU either
         return Move(State.POD_RESTART_REQUIRED)
     if node.to_drain.empty:
         return Move(State.POD_RESTART_REQUIRED, events=(EventText(DRAINED),))
