@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from gpuward import names
 from gpuward.cli.savedplan import SavedPlan, approve_plan, differing, read_plan, saved_plan, write_plan
 from gpuward.kube import resources
 from gpuward.model.explain import sentence
 from gpuward.model.states import IN_PROGRESS, State
+from tests.journeys.looking import explanation_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_nvidiadriver import set_driver
 from tests.journeys.test_plan import plan_of
 from tests.journeys.test_removed import COMPILED, DEFAULT, MODES, NVIDIADRIVER, PRECOMPILED, installed
 from tests.journeys.test_rolloutpolicy import apply, edit
+from tests.journeys.test_waves import approve
 from tests.journeys.test_windows import ask
 
 HOUR = 3600
@@ -84,6 +88,56 @@ def test_another_order_other_limits_and_other_nodes_are_told_apart(tmp_path: Pat
         assert (OLD in there, stage.cordons()) == (True, [])
         await edit(stage, waves=[{"name": "canary", "nodes": 1}])
         await stage.upgraded(NEW, within=2 * HOUR)
+
+    scenario()
+
+
+@MODES
+def test_a_plan_with_a_node_that_somebody_asks_for_is_followed_to_its_end(mode: str, tmp_path: Path) -> None:
+    """That node starts before its wave may, and takes none of the room that the plan gives to others."""
+    @on_stage(gpu_nodes=4)
+    async def scenario(stage: Stage) -> None:
+        await installed(stage, mode)
+        (old,) = stage.drivers()
+        await apply(stage, waves=[{"name": "canary", "nodes": 2, "approval": "Required"}])
+        await stage.rest(10)
+        await approved(stage, tmp_path, "")
+        await ask(stage, mode)
+        await stage.until(lambda: stage.hold("gpu-4") == "PlanDiffers")
+        await stage.user.patch_merge(
+            resources.NODES, "gpu-4", {"metadata": {"annotations": {names.UPGRADE_REQUESTED: "true"}}})
+        await stage.rest(10)
+        plan = await approved(stage, tmp_path, "")
+        assert [node.name for rollout in plan.rollouts for node in rollout.nodes if node.wave] == ["gpu-1", "gpu-4"]
+        await stage.until(lambda: stage.hold("gpu-2") == stage.hold("gpu-3") == "ApprovalRequired", within=HOUR)
+        assert [node for node in sorted(stage.states()) if stage.driver(node) != old] == ["gpu-1", "gpu-4"]
+        await approve(stage)
+        await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=2 * HOUR)
+
+    scenario()
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@MODES
+def test_whoever_obeys_explain_has_a_rollout_that_differs_go_on(mode: str, which: int, tmp_path: Path) -> None:
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        await installed(stage, mode)
+        (old,) = stage.drivers()
+        await approved(stage, tmp_path, "")
+        await ask(stage, mode)
+        await stage.until(lambda: stage.hold("gpu-2") == "PlanDiffers")
+        remedy = (await explanation_of(stage, "gpu-2")).remedies[which]
+        if which:
+            (command,) = remedy.commands
+            _, _, kind, name, key = command.split()
+            of = resources.NVIDIA_DRIVERS if kind == "nvidiadriver" else resources.CLUSTER_POLICIES
+            await stage.user.patch_merge(of, name, {"metadata": {"annotations": {key.removesuffix("-"): None}}})
+        else:
+            option = " --driver default" if mode == NVIDIADRIVER else ""
+            assert remedy.commands == (f"gpuward plan --save plan.json && gpuward approve --plan plan.json{option}",)
+            await approved(stage, tmp_path, "")
+        await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=2 * HOUR)
 
     scenario()
 

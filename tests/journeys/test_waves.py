@@ -14,6 +14,7 @@ from gpuward.kube import resources
 from gpuward.model.explain import sentence
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.sandbox.faults import FaultKind
+from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.sim.faults import Fault
 from tests.cli.verbs import said
 from tests.journeys.looking import condition_of, explanation_of, looking, status_of
@@ -451,3 +452,55 @@ async def test_each_nvidiadriver_has_waves_and_approvals_of_its_own(stage: Stage
     assert any(line.startswith("NVIDIADriver a: approved of wave canary") for line in lines)
     assert any(line.startswith("NVIDIADriver b: there is nothing to approve") for line in lines)
     await stage.until(lambda: len(on_new(stage)) == 6)
+
+
+@on_stage(gpu_nodes=6, upgrade={"maxUnavailable": 1, "maxParallelUpgrades": 1})
+async def test_explain_approves_on_paper_of_all_drivers_that_the_command_approves_of(stage: Stage) -> None:
+    """Nodes of two operating systems have a DaemonSet each: those of the one are not tried without those of the other."""
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await stage.user.create(resources.NVIDIA_DRIVERS, nvidia_driver(
+        "default", {"maxUnavailable": 1, "maxParallelUpgrades": 1}, default=True))
+    await stage.installed()
+    assert len({pod["metadata"]["labels"]["app"] for pod in driver_pods(stage)}) == 2
+    await apply(stage, waves=[{"name": "canary", "nodeSelector": {"pool": "none"}, "approval": "Required"}])
+    await stage.rest(5)
+    await set_driver(stage, "default", {"version": NEW})
+    await stage.until(lambda: {stage.hold(node) for node in stage.states()} == {"ApprovalRequired"})
+    told = {node: next(iter((await explanation_of(stage, node)).remedies)).then for node in sorted(stage.states())}
+    assert sum(then == "this node starts at once" for then in told.values()) == 1
+    await approve(stage)
+    await stage.until(lambda: any(state in IN_PROGRESS for state in stage.states().values()))
+    started = [node for node, state in stage.states().items() if state in IN_PROGRESS]
+    assert [told[node] for node in started] == ["this node starts at once"]
+
+
+@pytest.mark.parametrize("behaviour", ["Skip", "Quarantine"])
+@pytest.mark.parametrize("skipped", [False, True])
+@MODES
+def test_no_node_follows_a_canary_that_was_given_up_until_somebody_says_so(mode: str, skipped: bool, behaviour: str) -> None:
+    """Its driver was not touched, so nobody has seen the new one run."""
+    @on_stage(gpu_nodes=3, upgrade=ALL_AT_ONCE)
+    async def scenario(stage: Stage) -> None:
+        await installed(stage, mode)
+        (old,) = stage.drivers()
+        await apply(stage, waves=[{**CANARY, "soak": "24h"}], undrainable={"behaviour": behaviour, "after": "1m"})
+        stage.run_pod("stuck", "gpu-1", owned=True)
+        kept = {"metadata": {"finalizers": ["example.com/keep"]}}
+        await stage.user.patch_merge(resources.PODS, "stuck", kept, WORKLOAD_NAMESPACE)
+        await stage.rest(30)
+        await ask(stage, mode)
+        await stage.until(lambda: stage.hold("gpu-1") in ("Undrainable", "Quarantined"))
+        await stage.rest(7200)
+        assert (stage.hold("gpu-2"), stage.hold("gpu-3"), on_new(stage, old)) == ("WaveNotDone", "WaveNotDone", [])
+        assert sentence(stage.operator.plan.holds["gpu-2"]) == "waits for wave canary: 0 of 1 nodes done (not yet: gpu-1)"
+        offered = [each for remedy in (await explanation_of(stage, "gpu-2")).remedies for each in remedy.commands]
+        assert any(each.startswith("gpuward promote") for each in offered)
+        if not skipped:
+            await promote(stage)
+            await stage.until(lambda: on_new(stage, old) == ["gpu-2", "gpu-3"], within=3600)
+            return
+        await stage.label("gpu-1", names.UPGRADE_SKIP, "true")
+        await stage.until(lambda: stage.hold("gpu-3") == "WaveSoaking", within=3600)
+        assert on_new(stage, old) == ["gpu-2"], "another node is the canary"
+
+    scenario()

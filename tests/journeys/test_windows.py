@@ -11,7 +11,7 @@ from gpuward.kube import resources
 from gpuward.model.explain import sentence
 from gpuward.model.states import IN_PROGRESS, State
 from kubesandbox.timeloop import LoopClock
-from tests.journeys.looking import explanation_of, headline_of, looking, obey, status_of
+from tests.journeys.looking import condition_of, explanation_of, headline_of, looking, obey, status_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_nvidiadriver import driver_pods, set_driver
 from tests.journeys.test_removed import DEFAULT, MODES, NVIDIADRIVER, PRECOMPILED, installed, remove, users
@@ -227,3 +227,22 @@ async def test_windows_of_which_none_is_long_enough_are_told_of(stage: Stage) ->
     assert "too soon for an upgrade, as nine of ten take up to" in told
     assert told.endswith("none that comes is long enough")
     assert "the rollout has stopped: no window is long enough" in await headline_of(stage)
+
+
+@MODES
+def test_when_windows_shut_the_nodes_that_something_else_held_wait_for_the_next(mode: str) -> None:
+    """Nothing else happens at that moment that would have the operator look."""
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        await installed(stage, mode)
+        await stage.deploy("train", node="gpu-1", max_unavailable=0)
+        await stage.cordon("gpu-2")
+        await apply(stage, windows=[window(0, 1800), window(7200, 9000)])
+        await stage.rest(5)
+        await ask(stage, mode)
+        await stage.until(lambda: stage.hold("gpu-1") == "BudgetBlocks")
+        await stage.rest(3600)
+        assert stage.hold("gpu-1") == "WindowShut"
+        assert condition_of(stage)[:2] == ("False", "WindowShut")
+
+    scenario()

@@ -240,12 +240,19 @@ def _start(path: NodeProgress, policy: UpgradePolicy, now: float) -> NodeProgres
     return walk(apply_move(path, move, now), policy, now)
 
 
+def _windows_shut(admit: _Admission) -> float | None:
+    """Return when windows that are open shut: from then on the nodes that are held wait for the next one, whatever holds them now."""
+    windows = admit.fleet.windows
+    if windows.shuts is not None:
+        return windows.shuts
+    return windows.changes if windows.opened and admit.held else None
+
+
 def _plan(nodes: Iterable[NodeDecision], admit: _Admission, policy: UpgradePolicy, more: tuple[Action, ...] = ()) -> Plan:
     """Put together what the nodes come to, one by one and as a fleet."""
     actions: list[Action] = []
     statuses: dict[str, NodeStatus] = {}
-    # What a window that is open and shuts too soon is called changes when it shuts.
-    wakes = [admit.fleet.windows.shuts] if admit.fleet.windows.shuts is not None else []
+    wakes = [shuts] if (shuts := _windows_shut(admit)) is not None else []
     states: Counter[State] = Counter()
     for judged in nodes:
         node, name = judged, judged.before.node.name

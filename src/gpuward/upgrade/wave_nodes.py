@@ -1,7 +1,8 @@
 """What the waves of a rollout have to know of each node, and which wave it belongs to: its record and its labels say so alone.
 
 Nothing counts what was done so far, and nothing goes by the name of a wave, which people change. A node belongs to the first wave
-whose labels it has and that has room; those that have begun come first, so that the choice lasts while nodes go through it.
+whose labels it has and that has room; those that have begun come first, and then those that start before their wave
+may, as somebody asks for them, so that the choice lasts while nodes go through it.
 """
 
 from __future__ import annotations
@@ -42,18 +43,27 @@ class WaveNode(msgspec.Struct, frozen=True, gc=False):
     under way may do so for the new driver: it is waited for until it is back or has failed.
     """
     skipped: bool = False
+    given_up: bool = False
+    """Whether its pods could not be moved, so that it keeps the driver that it has."""
     passed: bool = False
     """Whether somebody said that it is not waited for."""
+    requested: bool = False
+    """Whether somebody asks for it, so that it starts before its wave may."""
 
     @property
-    def order(self) -> tuple[bool, float, str]:
-        """Return the sort key by which nodes get the room of a wave."""
-        return not self.began, self.began, self.name
+    def order(self) -> tuple[bool, bool, float, str]:
+        """Return the sort key by which nodes get the room of a wave: it stays the same as they start."""
+        return not self.began, not (self.began or self.requested), self.began, self.name
 
     @property
     def waived(self) -> bool:
         """Tell whether people want it to be left out."""
         return self.passed or (self.skipped and not self.done)
+
+    @property
+    def spared(self) -> bool:
+        """Tell whether it is not waited for, once another one of its wave is done."""
+        return self.waived or (self.given_up and not self.done)
 
 
 def wave_node(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy, *, failed: bool) -> WaveNode:
@@ -76,7 +86,9 @@ def wave_node(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy, *, fai
         failed_at=failure.at if failure is not None else 0.0,
         over=over and not before.retargeted,
         unable=is_unable(before, under_way=under_way),
-        skipped=node.labels.get(names.UPGRADE_SKIP) == "true" or (record.given_up is not None and not before.retargeted),
+        skipped=node.labels.get(names.UPGRADE_SKIP) == "true",
+        given_up=record.given_up is not None and not before.retargeted,
+        requested=before.requested,
         passed=promoted is not None and node.name in promoted.nodes and counts_for(promoted, before),
     )
 
@@ -100,16 +112,24 @@ def _began(node: NodeFacts) -> float:
     return 0.0 if waits else record.started
 
 
+def counted(nodes: Iterable[WaveNode]) -> list[WaveNode]:
+    """Return the nodes of a wave that count. One that was given up does as long as no other is done: nobody has seen the driver
+    run there before.
+    """
+    wanted = [node for node in nodes if not node.waived]
+    return [node for node in wanted if not node.spared] if any(node.done for node in wanted) else wanted
+
+
 def places(nodes: Iterable[WaveNode], waves: Sequence[Wave]) -> dict[str, int]:
     """Return the place of the wave of each node; those of the last one, with all others, have the number of waves.
 
-    A node that is skipped, and has not begun, takes nobody's room.
+    A node that is skipped, and has not begun or was given up, takes nobody's room.
     """
     left, found = sorted(nodes, key=lambda node: node.order), dict[str, int]()
     for place, wave in enumerate(waves):
         matching = [node for node in left if wave.selector.items() <= node.labels.items()]
         room = len(matching) if wave.nodes is None else wave.nodes.of(len(matching))
         free = [node for node in matching if node.name not in found
-                and (wave.nodes is None or node.began or not node.skipped)]
+                and (wave.nodes is None or not node.skipped or (node.began and not node.given_up))]
         found.update((node.name, place) for node in free[:room])
     return {node.name: found.get(node.name, len(waves)) for node in left}

@@ -27,7 +27,7 @@ from gpuward.model.waves import (
 )
 from gpuward.upgrade.analysis import NO_ANALYSIS, GateAnalysis, Seen, analysis_of, noted, seen_of
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.wave_nodes import WaveNode, places
+from gpuward.upgrade.wave_nodes import WaveNode, counted, places
 from gpuward.upgrade.words import behind, is_about, rollout_aborted
 
 NOTHING_MEASURED: Mapping[str, Measured] = {}
@@ -104,20 +104,20 @@ def _gate(wave: Wave, nodes: Sequence[WaveNode], now: float) -> WaveGate:
     A failure that the wave tolerates, and that is not tried again, is waited for no longer; nor is a node that cannot be upgraded
     now. Without a node that is up to date nobody has seen the driver run there.
     """
-    counted = [node for node in nodes if not node.waived]
-    done = [node for node in counted if node.done]
-    failed = [node.name for node in counted if node.failed and not node.done]
-    gate = WaveGate(wave, frozenset(node.name for node in nodes), done=len(done), total=len(counted))
-    limit = wave.tolerance.of(len(counted))
+    count = counted(nodes)
+    done = [node for node in count if node.done]
+    failed = [node.name for node in count if node.failed and not node.done]
+    gate = WaveGate(wave, frozenset(node.name for node in nodes), done=len(done), total=len(count))
+    limit = wave.tolerance.of(len(count))
     if len(failed) > limit:
-        return _waiting(gate, WaveFailed(wave.name, len(failed), len(counted), limit, some_of(failed)))
-    awaited = [node.name for node in counted if not (node.done or node.over or node.unable)]
+        return _waiting(gate, WaveFailed(wave.name, len(failed), len(count), limit, some_of(failed)))
+    awaited = [node.name for node in count if not (node.done or node.over or node.unable)]
     if not awaited and not done:
-        awaited = [node.name for node in counted]
+        awaited = [node.name for node in count]
     if awaited:
-        return _waiting(gate, WaveNotDone(wave.name, len(done), len(counted), some_of(awaited), len(awaited)))
-    finished = _finished(counted, [node.done_at for node in counted])
-    ends, seen = finished + wave.soak, _finished(counted, [node.proven_at for node in counted])
+        return _waiting(gate, WaveNotDone(wave.name, len(done), len(count), some_of(awaited), len(awaited)))
+    finished = _finished(count, [node.done_at for node in count])
+    ends, seen = finished + wave.soak, _finished(count, [node.proven_at for node in count])
     return msgspec.structs.replace(gate, finished=seen, soaks=ends if finished and wave.soak and now < ends else None)
 
 
@@ -193,7 +193,7 @@ def _told(
         told.append(_status(gate.wave.name, nodes, phase, soaks, max(gate.finished, at), gate.analysis.checks))
         first = first if first is not None else waits
     rest = members[-1]
-    done = all(node.done or node.waived for node in rest)
+    done = all(node.done or node.spared for node in rest)
     phase = WavePhase.DONE if done else WavePhase.GOES if first is None else WavePhase.WAITS
     return (*told, _status(REST, rest, phase)), first
 
@@ -209,11 +209,11 @@ def _status(
     name: str, nodes: Sequence[WaveNode], phase: WavePhase, soaks: WaveSoaking | None = None, finished: float = 0.0,
     checks: tuple[CheckStatus, ...] = (),
 ) -> WaveStatus:
-    counted = [node for node in nodes if not node.waived]
+    count = counted(nodes)
     return WaveStatus(
-        name, phase, len(counted), sum(node.done for node in counted),
-        tuple(sorted(node.name for node in counted if node.failed and not node.done)),
-        tuple(sorted(node.name for node in counted if not node.done)),
+        name, phase, len(count), sum(node.done for node in count),
+        tuple(sorted(node.name for node in count if node.failed and not node.done)),
+        tuple(sorted(node.name for node in count if not node.done)),
         soaks.ends if soaks is not None else None, soaks is not None and soaks.approval, finished, checks)
 
 
