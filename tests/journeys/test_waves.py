@@ -504,3 +504,30 @@ def test_no_node_follows_a_canary_that_was_given_up_until_somebody_says_so(mode:
         assert on_new(stage, old) == ["gpu-2"], "another node is the canary"
 
     scenario()
+
+
+@pytest.mark.parametrize("key", ["pool", names.GPU_PRODUCT])
+@MODES
+def test_a_canary_stays_in_its_wave_when_its_label_goes(mode: str, key: str) -> None:
+    """As those of GPU feature discovery go with the driver, and come back some time after it."""
+    @on_stage(gpu_nodes=3, upgrade=ALL_AT_ONCE)
+    async def scenario(stage: Stage) -> None:
+        await installed(stage, mode, out=3)
+        (old,) = stage.drivers()
+        for node in stage.states():
+            await stage.label(node, key, "canary" if node == "gpu-1" else "other")
+        await apply(stage, waves=[{"name": "canary", "nodeSelector": {key: "canary"}, "soak": "30m"}])
+        await stage.rest(5)
+        stage.sandbox.faults.add(fault := Fault(FaultKind.DRIVER_NEVER_READY, node="gpu-1"))
+        await ask(stage, mode)
+        await stage.until(lambda: stage.state("gpu-1") == State.POD_RESTART_REQUIRED)
+        await stage.label("gpu-1", key, None)
+        await stage.restart_operator()
+        await stage.until(lambda: stage.state("gpu-1") == State.FAILED, within=7200)
+        assert stage.state("gpu-2") == stage.state("gpu-3") == State.UPGRADE_REQUIRED
+        stage.sandbox.faults.clear(fault)
+        await stage.until(lambda: stage.hold("gpu-2") == stage.hold("gpu-3") == "WaveSoaking", within=7200)
+        assert on_new(stage, old) == ["gpu-1"]
+        await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=7200)
+
+    scenario()

@@ -102,6 +102,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     """Since when nobody uses the GPUs of such a node that waits; 0 while somebody does."""
     domain: str = ""
     """The label, as KEY=VALUE, of the domain that the node was in when it served last."""
+    wave_labels: tuple[str, ...] = ()
+    """The labels by which waves choose nodes, as KEY=VALUE, as the node had them when it was admitted."""
     given_up: GivenUp | None = None
     """That its pods could not be moved, so that it keeps its driver."""
     course: Course | None = None
@@ -158,6 +160,7 @@ class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     """The same, as it was called first."""
     idle: Moment | None = None
     proven: Moment | None = None
+    wave_labels: tuple[str, ...] = msgspec.field(default=(), name="waveLabels")
     given_up: _StoredGivenUp | None = msgspec.field(default=None, name="givenUp")
     course: StoredCourse | None = None
 
@@ -185,6 +188,7 @@ def encode_record(record: Record) -> str:
         "waiting": format_time(record.waiting) if record.waiting else None,
         "idle": format_time(record.idle) if record.idle else None,
         "proven": format_time(record.proven) if record.proven else None,
+        "waveLabels": record.wave_labels or None,
         "givenUp": record.given_up and _stored_given_up(record.given_up),
         "course": record.course and stored_course(record.course),
     }
@@ -231,6 +235,7 @@ def decode_record(text: str) -> Record:
         waiting=seconds(waiting) if waiting else 0.0,
         idle=seconds(stored.idle) if stored.idle else 0.0,
         proven=seconds(stored.proven) if stored.proven else 0.0,
+        wave_labels=stored.wave_labels,
         given_up=_given_up(stored.given_up) if stored.given_up is not None else None,
         course=course_of(stored.course) if stored.course is not None else None,
     )

@@ -43,6 +43,7 @@ from gpuward.upgrade.progress import NodeProgress, apply_move, begin, walk
 from gpuward.upgrade.quarantine import quarantined, without_quarantined
 from gpuward.upgrade.queue_order import queue_order
 from gpuward.upgrade.refused import may_fail, not_entered, overdue, refused, rests
+from gpuward.upgrade.wave_labels import labels_to_remember
 from gpuward.upgrade.waves import waves_of
 from gpuward.upgrade.windows import window_state, with_room
 from gpuward.upgrade.without_policy import advance_without_policy
@@ -236,12 +237,13 @@ def _start(path: NodeProgress, policy: UpgradePolicy, now: float) -> NodeProgres
     # A node that is tried again still counts where it came from.
     origin = path.node.record.driver if path.node.record.failure is not None else ""
     patient = policy.rollout.opportunistic is not None
-    move = replace(admit(path.node), driver=origin or policy.driver, asked=policy.asked, patient=patient)
+    labels = labels_to_remember(path.node, policy.rollout.waves)
+    move = replace(admit(path.node), driver=origin or policy.driver, asked=policy.asked, patient=patient, wave_labels=labels)
     return walk(apply_move(path, move, now), policy, now)
 
 
 def _windows_shut(admit: _Admission) -> float | None:
-    """Return when windows that are open shut: from then on the nodes that are held wait for the next one, whatever holds them now."""
+    """Return when windows that are open shut: the nodes that are held wait for the next one then, whatever holds them now."""
     windows = admit.fleet.windows
     if windows.shuts is not None:
         return windows.shuts

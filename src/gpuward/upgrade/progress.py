@@ -203,6 +203,7 @@ def apply_move(path: NodeProgress, move: Move, now: float) -> NodeProgress:
         loaded=node.loaded_digest,
         lifted=0 if ended or move.started else node.record.lifted,
         domain=node.record.domain,
+        wave_labels=move.wave_labels if move.started else node.record.wave_labels,
         proven=first_done(node),
         waiting=0.0 if ended or (move.started and node.requested) else node.record.waiting or (now if move.patient else 0.0),
         course=course,
@@ -278,5 +279,5 @@ def _believed(path: NodeProgress, now: float) -> NodeProgress:
     before = path.node.record
     record = Record(
         State.DONE, since=now, started=before.started, pods=before.pods, target=before.target, loaded=before.loaded,
-        domain=before.domain, proven=first_done(path.node))
+        domain=before.domain, wave_labels=before.wave_labels, proven=first_done(path.node))
     return msgspec.structs.replace(path, node=msgspec.structs.replace(path.node, record=record), adopted=True)

@@ -32,6 +32,8 @@ class Move(msgspec.Struct, frozen=True):
     """The NVIDIADriver within whose limits the node is admitted."""
     asked: str = ""
     """The field manager that asked for the driver that the node is admitted for, where that is known."""
+    wave_labels: tuple[str, ...] = ()
+    """The labels by which waves choose nodes, as they are remembered of one that is admitted."""
     patient: bool = False
     """Whether pods that come now are left alone for a while, as it waited until nobody used its GPUs."""
     forget: bool = False

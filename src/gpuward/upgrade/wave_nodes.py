@@ -16,6 +16,7 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.states import AT_REST, IN_PROGRESS, State
 from gpuward.model.waves import Wave
 from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.wave_labels import began, labels_of
 from gpuward.upgrade.words import counts_for
 
 
@@ -76,8 +77,8 @@ def wave_node(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy, *, fai
     promoted = policy.rollout.promoted
     done_at = record.since if at_rest and record.state in AT_REST else 0.0
     return WaveNode(
-        node.name, node.labels,
-        began=_began(before),
+        node.name, labels_of(before),
+        began=began(before),
         done=at_rest and before.up_to_date,
         serves=at_rest and before.up_to_date and node.ready is True and not (before.unschedulable or node.deleting),
         done_at=done_at,
@@ -99,17 +100,6 @@ def is_unable(node: NodeFacts, *, under_way: bool = False) -> bool:
     """
     down = not node.node.ready and not under_way
     return down or node.node.deleting or node.unserved is not None or node.barred
-
-
-def _began(node: NodeFacts) -> float:
-    """Return when a node was first sent to the driver that it should have; one that waits for that has yet to begin."""
-    record = node.record
-    if not (record.target and node.target and record.started) or node.retargeted:
-        return 0.0
-    if record.failure is not None:
-        return record.failure.begun or record.failure.first or record.failure.at or record.started
-    waits = node.state is State.UPGRADE_REQUIRED and not (record.forced or record.given_up)
-    return 0.0 if waits else record.started
 
 
 def counted(nodes: Iterable[WaveNode]) -> list[WaveNode]:
