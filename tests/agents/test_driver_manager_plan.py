@@ -65,6 +65,9 @@ CASES: dict[str, tuple[Facts, Settings, set[Wait], Step]] = {
     "that are in use": (
         Facts(**LOADED, policy=True, labels=GONE), BY_OPERATOR, {Wait.MODULES},
         GiveUp("the driver's modules are in use by whom cannot be seen from here")),
+    "by who goes with a label, and does not": (
+        Facts(**LOADED, policy=True, labels=GONE, going_users=(USER,)), BY_OPERATOR, {Wait.MODULES},
+        GiveUp("the driver's modules are in use by process 4711 (python) of pod training/job-1")),
     "that another module uses": (
         Facts(**LOADED, policy=True, labels=GONE, holders=("nv_peer_mem",), device_users=()), BY_OPERATOR, {Wait.MODULES},
         GiveUp("the driver's modules are in use by the module nv_peer_mem")),

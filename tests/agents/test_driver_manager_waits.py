@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import shutil
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from gpuward import errors, names
 from gpuward.agents.drivermanager.facts import Settings
@@ -116,3 +119,30 @@ def test_whatever_webhooks_say_the_last_words_tell_what_became_of_the_node(tmp_p
     for event in place.server.events:
         assert len(event["message"].encode()) <= 1024
         assert event["message"].endswith(("to go", "did not go in time"))
+
+
+@pytest.mark.parametrize("ends", [100.0, HOUR], ids=["it ends late", "it does not end"])
+def test_whoever_goes_with_a_label_is_waited_for_while_it_has_a_gpu_open(tmp_path: Path, ends: float) -> None:
+    """Nobody waits for it else: the modules are tried for 30 s only."""
+    label, uid = names.DEPLOY_PREFIX + "nvsm", "11111111-2222-3333-4444-555555555555"
+    owner = [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nvidia-nvsm", "uid": "u0", "controller": True}]
+
+    class Late(Place):
+        def wait(self, seconds: float) -> None:
+            super().wait(seconds)
+            if self.now > ends and self.server.pods:
+                assert self.server.node["metadata"]["labels"][label] == "paused-for-driver-upgrade"
+                self.server.pods = []
+                shutil.rmtree(self.folder / "proc/77")
+
+    place = Late(tmp_path, Cluster())
+    (tmp_path / "rmmod").write_text(f"#!/bin/sh\n[ -e {tmp_path}/proc/77 ] && exit 11\nrm -r {tmp_path}/sys/module/$2\n")
+    place.server.node["metadata"]["labels"][label] = "true"
+    place.server.pods = [{
+        **TRAIN, "metadata": {"namespace": "gpu-operator", "name": "nvsm", "uid": uid, "ownerReferences": owner},
+        "spec": {"nodeName": "gpu-1", "nodeSelector": {label: "true"}, "containers": [{"name": "main"}]}}]
+    place.uses_gpu(77, "nvsm", uid)
+    why = place.run(Settings("gpu-1", digest="new"))
+    assert why == ("" if ends < HOUR else "the operands gpu-operator/nvsm did not end in time"), place.said.getvalue()
+    assert bool(place.machine.modules()) is (ends == HOUR)
+    assert place.server.node["metadata"]["labels"][label] == "true"

@@ -228,7 +228,8 @@ def test_who_has_a_device_mapped_is_not_hidden_by_who_goes_anyway(machine: Machi
     process(machine, 80, opens="/dev/nvidiactl", cgroup=f"0::/kubepods/burstable/pod{UID}/abc")
     process(machine, 90, maps="/dev/nvidia0 (deleted)")
     assert [user.pid for user in machine.device_users()] == [80]
-    assert [(user.pid, user.device) for user in machine.device_users(without={UID})] == [(90, "/dev/nvidia0")]
+    assert [(user.pid, user.device) for user in machine.device_users(beside={UID})] == [
+        (80, "/dev/nvidiactl"), (90, "/dev/nvidia0")]
 
 
 def test_a_process_whose_memory_cannot_be_read_holds_nobody_up(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

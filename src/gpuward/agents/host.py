@@ -113,10 +113,11 @@ class Host(Protocol):
         """Detach a mount point. Raises KernelBusyError, HostError."""
         ...
 
-    def device_users(self, without: Set[str] = frozenset()) -> Sequence[DeviceUser]:
-        """Return the processes that use NVIDIA's devices, but for those of some pods, by their uids.
+    def device_users(self, beside: Set[str] = frozenset()) -> Sequence[DeviceUser]:
+        """Return the processes that have a device of NVIDIA's open. Where there are none, beside those of some pods by their
+        uids, those that have one mapped, too.
 
-        Those of other containers are seen in the host's pid namespace only.
+        Processes of other containers are seen in the host's pid namespace only.
         """
         ...
 

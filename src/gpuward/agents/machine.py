@@ -210,11 +210,14 @@ class Machine:
         if number not in (0, errno.EINVAL, errno.ENOENT):
             raise HostError(f"cannot unmount {path}: {os.strerror(number)}")
 
-    def device_users(self, without: Set[str] = frozenset()) -> Sequence[DeviceUser]:
-        """Return the processes that have a device file of NVIDIA's open. Where there are none, those that have one mapped."""
+    def device_users(self, beside: Set[str] = frozenset()) -> Sequence[DeviceUser]:
+        """Return the processes that have a device file of NVIDIA's open; where nobody else has, one mapped, too."""
         processes = Processes(self.proc, self.sys, self._programs, self._unreadable)
-        return next((found for look in (processes.opening, processes.mapping)
-                     if (found := [user for user in look() if user.pod_uid not in without])), [])
+        opening = processes.opening()
+        if any(user.pod_uid not in beside for user in opening):
+            return opening
+        known = {user.pid for user in opening}
+        return [*opening, *(user for user in processes.mapping() if user.pid not in known)]
 
     def vfio_users(self) -> Sequence[DeviceUser]:
         """Return the processes that have a group or a device of vfio's open."""

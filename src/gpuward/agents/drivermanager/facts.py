@@ -80,6 +80,8 @@ class Facts:
     """Processes that have one of the devices in `vfio` open."""
     device_users: tuple[DeviceUser, ...] = ()
     """Processes that use a GPU, with the pods' names where they are known; those aside that go with the labels."""
+    going_users: tuple[DeviceUser, ...] = ()
+    """Processes that use a GPU, and that go with the labels."""
     mounted: bool = False
     pid_file: bool = False
     vfio: tuple[str, ...] = ()

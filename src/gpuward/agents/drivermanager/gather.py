@@ -135,10 +135,12 @@ class Gatherer:
         going |= {pod.uid for pod in validations}
         others = [pod for pod in pods if pod.uid not in going]
         holders = {pod.uid for pod in pods if any(held.gpu for name in pod.claims if (held := claim((pod.namespace, name))))}
+        users = _with_pods(self.host.device_users(beside=going), pods, hashes)
+        using = holders | {user.pod_uid for user in users} | {pod.uid for pod in pods if pod.uses_gpu}
         return dataclasses.replace(
             facts,
             operands=tuple(pod for pod in pods if self._goes(pod, facts.labels, client=CLIENT in selected[pod.uid])
-                           or (pod.of_daemonset and (pod.uses_gpu or pod.uid in holders)
+                           or (pod.of_daemonset and pod.uid in using
                                and any(MARKER in facts.labels.get(key, "") for key in selected[pod.uid]))),
             validations=validations,
             gpu_pods=tuple(pod for pod in pods if pod.uses_gpu and not pod.idle_claim and pod.uid in running - going
@@ -146,7 +148,8 @@ class Gatherer:
             claimants=tuple(pod for pod in others if pod.uid in holders),
             to_evict=pods_to_evict(others, rules, self.settings.namespace),
             to_drain=pods_to_drain(others, rules, self.settings.namespace),
-            device_users=_with_pods(self.host.device_users(without=going), pods, hashes),
+            device_users=tuple(user for user in users if user.pod_uid not in going),
+            going_users=tuple(user for user in users if user.pod_uid in going),
         )
 
     def _goes_with_labels(self, pod: PodView, labels: Mapping[str, str], selected: Mapping[str, str]) -> bool:

@@ -220,8 +220,8 @@ def _users(users: tuple[DeviceUser, ...]) -> str:
 
 
 def _holders(facts: Facts) -> str:
-    modules = [f"the module {name}" for name in facts.holders]
-    return ", ".join([*modules, *([_users(facts.device_users)] if facts.device_users else [])]) or "whom cannot be seen from here"
+    modules, users = [f"the module {name}" for name in facts.holders], (*facts.device_users, *facts.going_users)
+    return ", ".join([*modules, *([_users(users)] if users else [])]) or "whom cannot be seen from here"
 
 
 def _place(user: DeviceUser) -> str:
