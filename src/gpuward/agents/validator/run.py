@@ -9,7 +9,7 @@ from typing import Final
 
 from gpuward import names
 from gpuward.agents.api import ApiServer
-from gpuward.agents.host import Host, KernelBusyError, Ran
+from gpuward.agents.host import Host, HostError, KernelBusyError, Ran
 from gpuward.agents.telling import Teller
 from gpuward.agents.validator import look, plan
 from gpuward.agents.validator.facts import WORKLOAD_TYPE, ValidatorSettings, status_files
@@ -165,7 +165,12 @@ class Validation:
 
     def _leave(self, verdict: Verdict) -> None:
         if self.settings.component == "driver" and self.settings.dev_char and not look.is_wsl(self.host):
-            self._link_devices(verdict)
+            try:
+                self._link_devices(verdict)
+            except HostError as error:
+                raise ValidationError(
+                    f"{error}: without these links containers may lose their GPUs (NVIDIA/gpu-operator issue 430); "
+                    "DISABLE_DEV_CHAR_SYMLINK_CREATION=true in the validator's env goes without them") from None
         for name, content in verdict.files.items():
             self.host.write(f"{self.settings.output}/{name}", content)
         self.teller.say(f"{self.settings.component} is {'well' if verdict.files else 'not needed here'}")

@@ -12,12 +12,14 @@ from gpuward import errors
 from gpuward.agents.api import ApiServer
 from gpuward.agents.validator.facts import ValidatorSettings
 from gpuward.agents.validator.plan import gpu_resource
-from gpuward.agents.waiting import Patience, TimeIsUpError
+from gpuward.agents.waiting import Patience, TimeIsUpError, ToldToEndError
 
 VALIDATOR: Final = "nvidia-operator-validator"
 APPS: Final = {"cuda": "nvidia-cuda-validator", "plugin": "nvidia-device-plugin-validator"}
 RESOURCE_SECONDS: Final = 150.0
 POD_SECONDS: Final = 300.0
+LEAVING: Final = 5.0
+"""Seconds in which the pod is tried to be deleted by who is told to end."""
 
 Object = dict[str, Any]
 
@@ -46,9 +48,15 @@ class Workload:
         daemonset = self.api.get(f"/apis/apps/v1/namespaces/{self.settings.namespace}/daemonsets/{VALIDATOR}")
         # By a name of our own: where the answer is lost and it is asked for again, there is no second pod beside the first.
         name = f"{app}-{os.urandom(4).hex()}"
-        with contextlib.suppress(errors.AlreadyExists):
-            self.api.create(pods, pod(self.settings, name, app, daemonset, resource))
-        self._wait(f"{pods}/{name}", name)
+        try:
+            with contextlib.suppress(errors.AlreadyExists):
+                self.api.create(pods, pod(self.settings, name, app, daemonset, resource))
+            self._wait(f"{pods}/{name}", name)
+        except ToldToEndError:
+            # Nobody else ends one that fails or hangs, where no validator comes any more.
+            with contextlib.suppress(errors.GpuwardError), self.api.within(LEAVING):
+                self.api.delete(f"{pods}/{name}")
+            raise
 
     def _resource(self) -> str:
         found: list[str] = []

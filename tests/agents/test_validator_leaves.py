@@ -1,0 +1,40 @@
+"""What the validator leaves behind where it cannot go on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.agents.test_validator import OUTPUT, PATIENCE, Cluster, Machine, cluster, until
+
+__all__ = ["cluster"]
+
+
+def test_links_that_cannot_be_made_are_told_with_a_way_out(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.own_drivers(controller=True)
+    machine = Machine(tmp_path, cluster.kubeconfig)
+    machine.program("run/nvidia/driver/usr/bin/nvidia-smi")
+    machine.file("root/run/nvidia/driver/usr/lib64/libnvidia-ml.so.1")
+    machine.file(f"root/{OUTPUT}/.driver-ctr-ready", "GDRCOPY_ENABLED: false\n")
+    machine.file("proc/devices", "Character devices:\n195 nvidia-frontend\n")
+    machine.file("sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n")
+    machine.file("sys/bus/pci/devices/0000:01:00.0/class", "0x030200\n")
+    (tmp_path / "root/host/dev").mkdir(parents=True)
+    (tmp_path / "root/host-dev-char").rmdir()
+    machine.file("root/host-dev-char")
+    code, words = machine.run(COMPONENT="driver")
+    assert code == 1
+    assert words.startswith("cannot make the link /host-dev-char/195:")
+    assert "issue 430" in words
+    assert "DISABLE_DEV_CHAR_SYMLINK_CREATION=true" in words
+    assert "driver-ready" not in machine.left()
+    assert machine.run(COMPONENT="driver", DISABLE_DEV_CHAR_SYMLINK_CREATION="true")[0] == 0
+
+
+def test_told_to_end_it_leaves_no_pod_behind(cluster: Cluster, tmp_path: Path) -> None:
+    machine = Machine(tmp_path, cluster.kubeconfig)
+    process = machine.begin(COMPONENT="cuda", VALIDATOR_IMAGE="example.com/gpuward:1")
+    until(lambda: cluster.pods() or process.poll() is not None)
+    process.terminate()
+    said, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 143, said
+    until(lambda: not cluster.pods())
