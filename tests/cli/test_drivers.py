@@ -6,7 +6,8 @@ import pytest
 from rich.console import Console
 
 from gpuward.cli.drivers import pool_table
-from gpuward.report.nodes import Group, GroupReport
+from gpuward.report.groups import Group
+from gpuward.report.nodes import GroupReport
 from gpuward.report.pools import PoolReport
 
 POOL = PoolReport(

@@ -6,7 +6,8 @@ import pytest
 from rich.console import Console
 
 from gpuward.cli.plan import plan_table
-from gpuward.report.foresight import PlannedNode, When
+from gpuward.report.foresight import PlannedNode
+from gpuward.report.when import When
 
 POD = "ml/inference-7ff464d7c5-p82dc"
 NODES = [

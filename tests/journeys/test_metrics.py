@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gpuward.controllers.metricnames import COUNTED, FLEET, OWN, OWN_FLEET, PREFIX, full_name
 from gpuward.errors import Forbidden
-from gpuward.report.nodes import Group
+from gpuward.report.groups import Group
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.messages import refusal
 from kubesandbox.sim.faults import Fault

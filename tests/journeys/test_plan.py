@@ -14,13 +14,14 @@ from gpuward import names
 from gpuward.cli.foresight import Foresight, Wanted, foresee
 from gpuward.cli.plan import as_json, lines
 from gpuward.cli.status import Choice
+from gpuward.cli.waiting import stopped
 from gpuward.errors import Forbidden, InputError, MethodNotAllowed
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client
 from gpuward.kube.http.listing import ListingTransport
 from gpuward.model.states import IN_PROGRESS, State
-from gpuward.report.foresight import When
 from gpuward.report.nodes import NodeReport
+from gpuward.report.when import When
 from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.builders import deployment
@@ -28,7 +29,7 @@ from kubesandbox.messages import Answer, Request, Stream, refusal
 from kubesandbox.sim.faults import Fault
 from kubesandbox.sim.objects import is_ready
 from kubesandbox.timeloop import run_virtual
-from tests.journeys.looking import looking
+from tests.journeys.looking import looking, status_of
 from tests.journeys.stage import NEW, OLD, Proceed, Stage, gpu_template, on_stage, playing, policy
 from tests.journeys.test_nvidiadriver import nvidia_driver, with_pools
 from tests.journeys.test_rolloutpolicy import apply, edit
@@ -184,19 +185,25 @@ async def test_windows_that_never_open_hold_nodes(stage: Stage) -> None:
 
 
 @on_stage(4)
-async def test_nodes_behind_a_wave_that_is_held_are_held_and_others_have_their_turn(stage: Stage) -> None:
+async def test_nodes_behind_a_wave_that_is_held_are_stopped_and_others_have_their_turn(stage: Stage) -> None:
     await stage.installed()
     await stage.deploy("stuck", 1, node="gpu-1", max_unavailable=0)
     await apply(stage, waves=[{"name": "canary", "nodes": 2}])
     await stage.rest(30)
     found = await plan_of(stage, NEW)
     assert whens(found) == {"gpu-2": ("starts now", ""), "gpu-1": ("is held", "BudgetBlocks"),
-                            "gpu-3": ("is held", "WaveNotDone"), "gpu-4": ("is held", "WaveNotDone")}
+                            "gpu-3": ("is stopped", "WaveNotDone"), "gpu-4": ("is stopped", "WaveNotDone")}
     assert {one.behind for one in found.nodes if one.reason == "WaveNotDone"} == {("gpu-1", "gpu-2")}
     await stage.upgrade_to(NEW)
     await stage.until(lambda: stage.driver("gpu-2") == NEW and stage.state("gpu-2") == State.DONE, 3600)
     await stage.rest(86400)
     assert [stage.driver(node) for node in ("gpu-1", "gpu-3", "gpu-4")] == [OLD] * 3
+    assert whens(await plan_of(stage))["gpu-3"] == ("is stopped", "WaveNotDone")
+    assert (await status_of(stage))["groups"] == [
+        {"group": "held", "nodes": 1, "reasons": {"BudgetBlocks": 1}},
+        {"group": "stopped", "nodes": 2, "reasons": {"WaveNotDone": 2}}, {"group": "up to date", "nodes": 1, "reasons": {}}]
+    async with looking(stage) as picture:
+        assert stopped(picture), "whoever waits there for the end would wait in vain"
     stage.sandbox.store.delete("poddisruptionbudgets.policy", WORKLOAD_NAMESPACE, "stuck")
     await stage.rest(30)
     assert {when for when, _ in whens(await plan_of(stage)).values()} <= {
@@ -216,7 +223,7 @@ async def test_a_wave_that_cannot_be_upgraded_now_holds_only_where_none_of_it_is
     await edit(stage, waves=[{"name": "canary", "nodeSelector": {"kubernetes.io/hostname": "gpu-1"}}])
     await stage.rest(30)
     assert whens(await plan_of(stage, NEW)) == {
-        "gpu-1": ("is held", "NodeNotReady"), "gpu-2": ("is held", "WaveNotDone"), "gpu-3": ("is held", "WaveNotDone")}
+        "gpu-1": ("is held", "NodeNotReady"), "gpu-2": ("is stopped", "WaveNotDone"), "gpu-3": ("is stopped", "WaveNotDone")}
 
 
 @on_stage(3)

@@ -28,7 +28,7 @@ from gpuward.model.waves import WavePhase
 from gpuward.rehearse.assumptions import Assumptions, DrawnDelays
 from gpuward.rehearse.captured import Captured, read_capture
 from gpuward.rehearse.results import Rehearsal, Run
-from gpuward.report.foresight import When
+from gpuward.report.when import When
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.builders import deployment
 from kubesandbox.sim.objects import is_ready

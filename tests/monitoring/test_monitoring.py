@@ -14,7 +14,7 @@ from gpuward.controllers.metricnames import OWN_PREFIX, PREFIX
 from gpuward.crd import decode
 from gpuward.model.reasons import Reason
 from gpuward.operands import ClusterFacts, render
-from gpuward.report.nodes import Group
+from gpuward.report.groups import Group
 from gpuward.sandbox.samples import IMAGES, sample_policy
 from tests.monitoring.files import FOLDER, NO_PROMETHEUS, ROOT, RULES, UNIT_TESTS, Object, alerts, dashboard, labels_of, queries
 

@@ -17,7 +17,7 @@ from gpuward.cli.terminal import console, say_json, say_sentence, styled
 from gpuward.model.abandoned import abandoned
 from gpuward.model.snapshot import Snapshot
 from gpuward.operands.rollout import MOST_NODES
-from gpuward.report.nodes import Group
+from gpuward.report.groups import Group
 from gpuward.report.pools import PoolReport, pool_reports
 
 GAP = 2

@@ -24,9 +24,10 @@ from gpuward.cli.view import GAP, NARROW
 from gpuward.cli.wrapping import wrapped
 from gpuward.model.listing import listed
 from gpuward.model.record import format_time
-from gpuward.report.foresight import PlannedNode, When, counted
+from gpuward.report.foresight import PlannedNode, counted
 from gpuward.report.headline import headline
 from gpuward.report.waves import approvals_to_come
+from gpuward.report.when import When
 
 TITLES: Final = ("NODE", "DRIVER", "WHEN", "PODS")
 INDENT: Final = "     "

@@ -24,7 +24,8 @@ from gpuward.kube.http.client import Client
 from gpuward.model.driver import driver_daemonsets
 from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
-from gpuward.report.nodes import Group, NodeReport, node_reports
+from gpuward.report.groups import Group
+from gpuward.report.nodes import NodeReport, node_reports
 from gpuward.report.paper import Written
 from gpuward.wire.daemonsets import daemonset_view
 

@@ -30,9 +30,10 @@ from gpuward.model.record import format_time
 from gpuward.model.selectors import is_selector, matches
 from gpuward.ports import Observer
 from gpuward.report.document import document
+from gpuward.report.groups import Group
 from gpuward.report.held import is_held
 from gpuward.report.idle import waiting_for_operator
-from gpuward.report.nodes import Group, NodeReport, group_reports, node_reports
+from gpuward.report.nodes import NodeReport, group_reports, node_reports
 from gpuward.report.operands import operand_reports
 from gpuward.upgrade.at_its_time import at_its_time
 

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from gpuward.cli.layout import lay_out
 from gpuward.cli.terminal import styled
-from gpuward.report.nodes import Group, NodeReport
+from gpuward.report.groups import Group
+from gpuward.report.nodes import NodeReport
 
 COLOURS: dict[Group, str] = {
     Group.FAILED: "bold red",

@@ -18,6 +18,7 @@ from gpuward.model.states import IN_PROGRESS
 from gpuward.operands.rollout import CONDITION, rollout_of
 from gpuward.policy.refused import refusal, refusals
 from gpuward.ports import Observer
+from gpuward.report.behind import behind_stuck_waves
 
 STOPPED = frozenset({
     "InvalidPolicy", "Paused", "FailureBudgetExceeded", "NewDriverFails", "TemplateEdited", "NoNodeMayStart", "NodesFailed",
@@ -94,7 +95,8 @@ def stopped(picture: Picture) -> str:
 
 def _all_need_somebody(picture: Picture) -> bool:
     """Tell whether no node that is not up to date gets further by itself. One that is not ready may only be rebooting."""
-    waiting = [status for status in picture.plan.nodes.values() if not status.up_to_date]
+    behind = behind_stuck_waves(picture.plan, picture.snapshot, picture.drivers)
+    waiting = [status for name, status in picture.plan.nodes.items() if not status.up_to_date and name not in behind]
     reasons = {status.hold.reason if status.hold is not None else None for status in waiting}
     under_way = any(status.state in IN_PROGRESS and not status.quarantined for status in waiting)
     needed = all(reason is not None and reason.needs_person for reason in reasons)

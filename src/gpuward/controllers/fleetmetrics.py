@@ -16,7 +16,8 @@ from gpuward.model.reasons import Reason
 from gpuward.model.states import State
 from gpuward.operands.decide import Reconciliation
 from gpuward.policy.nvidiadrivers import PoliciesInForce
-from gpuward.report.nodes import Group, group_of
+from gpuward.report.groups import Group
+from gpuward.report.nodes import groups_of
 from gpuward.report.operands import OperandReport, moving_nodes, operand_reports
 
 
@@ -33,15 +34,15 @@ class FleetCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """Yield the gauges that are known."""
         if self.planned is not None and self.planned.decision is not None:
-            yield from self._nodes(self.planned.decision, self.planned.at)
+            yield from self._nodes(self.planned, self.planned.decision)
         if self.applied is not None:
             yield from self._operands(self.applied)
 
-    def _nodes(self, plan: Plan, now: float) -> Iterable[Metric]:
-        statuses = plan.nodes.values()
+    def _nodes(self, seen: Pass[PoliciesInForce, Plan], plan: Plan) -> Iterable[Metric]:
+        statuses, now = plan.nodes.values(), seen.at
         labels = Counter("unknown" if status.before is None else status.label or "none" for status in statuses)
         yield _gauge("nodes_by_state", {state: labels[state] for state in (*(one or "none" for one in State), "unknown")})
-        groups = Counter(map(group_of, statuses))
+        groups = Counter(groups_of(plan, seen.snapshot, seen.policies).values())
         yield _gauge("nodes_by_group", {group: groups[group] for group in Group})
         holds = plan.holds
         before, self._waiting = self._waiting, {}

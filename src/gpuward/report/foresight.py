@@ -8,27 +8,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
 
 import msgspec
 
 from gpuward.model.driver import driver_daemonsets, revisions_of
 from gpuward.model.explain import sentence
 from gpuward.model.plan import Hold, NodeStatus, Plan
-from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import DaemonSetView, RevisionView
 from gpuward.model.waits import FailureBudgetSpent, Limit, NewDriverFails, OnBudget, OnPod
 from gpuward.model.waves import WaveLimit, WaveNotDone
 from gpuward.policy.nvidiadrivers import PoliciesInForce
-from gpuward.report.nodes import Group, NodeReport, group_of, node_reports
+from gpuward.report.behind import behind_stuck_waves
+from gpuward.report.nodes import NodeReport, node_reports
 from gpuward.report.paper import Written
+from gpuward.report.when import When, when_of
 from gpuward.upgrade.admission import Turn, turn
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.facts_cache import gather
-from gpuward.upgrade.remedies import ON_THE_WAY
-from gpuward.upgrade.wave_nodes import is_unable
 
 ON_PAPER = "on-paper"
 """Begins the hash of a revision that is not made yet."""
@@ -67,23 +64,6 @@ def _revised(ds: DaemonSetView, revisions: Sequence[RevisionView], now: float) -
     return (*revisions, made)
 
 
-class When(StrEnum):
-    """Say when a node gets its driver, as far as one pass tells; in the order in which nodes have their turn."""
-
-    UNDER_WAY = "under way"
-    NOW = "starts now"
-    NEXT = "has its turn later"
-    WAITS = "waits"
-    STOPPED = "is stopped"
-    HELD = "is held"
-    SKIPPED = "is skipped"
-    NEVER = "has nothing to do"
-
-
-_STUCK = (When.HELD, When.STOPPED, When.SKIPPED)
-"""What is not over before somebody has done something."""
-
-
 class PlannedNode(msgspec.Struct, frozen=True):
     """Hold what the plan says of one node."""
 
@@ -112,15 +92,11 @@ def planned_nodes(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> 
 
     The plan is that of a pass, with the states to which that brings nodes.
     """
-    facts, driver = {}, {}
-    for policy in policies.upgrades:
-        for node in gather(snapshot, policy):
-            facts[node.node.name], driver[node.node.name] = node, policy.driver
+    facts = {node.node.name: node for policy in policies.upgrades for node in gather(snapshot, policy)}
     reports = {one.node: one for one in node_reports(plan.as_labelled(snapshot.nodes), snapshot, policies)}
     found = [_planned(name, status, facts.get(name), reports.get(name)) for name, status in plan.nodes.items()]
-    stuck = _stuck_waves(found, plan, facts)
-    found = [msgspec.structs.replace(one, when=When.HELD) if one.when is When.NEXT and (
-        (driver.get(one.node), _awaited_wave(plan.nodes[one.node])) in stuck) else one for one in found]
+    behind = behind_stuck_waves(plan, snapshot, policies)
+    found = [msgspec.structs.replace(one, when=When.STOPPED) if one.node in behind else one for one in found]
     found.sort(key=lambda one: _order(one, plan.nodes[one.node], facts.get(one.node)))
     places = iter(range(1, len(found) + 1))
     return [msgspec.structs.replace(one, place=next(places)) if _has_turn(one, plan.nodes[one.node]) else one for one in found]
@@ -128,24 +104,6 @@ def planned_nodes(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> 
 
 def _has_turn(one: PlannedNode, status: NodeStatus) -> bool:
     return one.when in (When.UNDER_WAY, When.NOW) or (one.when is When.NEXT and status.turn > 0)
-
-
-def _awaited_wave(status: NodeStatus) -> str:
-    return status.hold.what.wave if status.hold is not None and isinstance(status.hold.what, WaveNotDone) else ""
-
-
-def _stuck_waves(found: Iterable[PlannedNode], plan: Plan, facts: Mapping[str, NodeFacts]) -> set[tuple[str, str]]:
-    """Return the waves, by driver and name, that are not done before somebody has done something about a node of theirs."""
-    held = {one.node for one in found if one.when in _STUCK}
-    waves = [(each.driver, wave) for each in plan.waves for wave in each.waves if held & set(wave.waiting)]
-    return {(driver, wave.name) for driver, wave in waves
-            if not all(_is_passed_over(name, facts) for name in held & set(wave.waiting))
-            or (not wave.done and held >= set(wave.waiting))}
-
-
-def _is_passed_over(name: str, facts: Mapping[str, NodeFacts]) -> bool:
-    """Tell whether its wave does not wait for a node, once another one of it is done."""
-    return name in facts and is_unable(facts[name])
 
 
 def _order(one: PlannedNode, status: NodeStatus, facts: NodeFacts | None) -> tuple[int, float, bool, Turn | tuple[()], str]:
@@ -156,7 +114,7 @@ def _order(one: PlannedNode, status: NodeStatus, facts: NodeFacts | None) -> tup
 
 
 def _planned(name: str, status: NodeStatus, facts: NodeFacts | None, report: NodeReport | None) -> PlannedNode:
-    when, hold = _when(status), status.hold
+    when, hold = when_of(status), status.hold
     leaving = len(facts.to_evict.pods) if facts is not None and when is not When.NEVER and not facts.restart_only else 0
     found = PlannedNode(name, when, pods=leaving, driver=report.driver if report else "", pool=report.pool if report else "")
     if hold is None or when is When.NOW:
@@ -174,40 +132,6 @@ def _behind(hold: Hold) -> tuple[str, ...]:
         case NewDriverFails():
             return (hold.what.node,)
     return ()
-
-
-def _when(status: NodeStatus) -> When:
-    if status.quarantined:
-        return When.HELD
-    if status.before in IN_PROGRESS:
-        return When.UNDER_WAY
-    if status.state in IN_PROGRESS:
-        return When.NOW
-    hold = status.hold
-    if hold is not None and not status.up_to_date and _ends_by_itself(hold) and (status.turn or status.state is State.FAILED):
-        return When.NEXT
-    if hold is not None and not status.up_to_date:
-        return _without_turn(status, hold)
-    return When.NEVER
-
-
-def _without_turn(status: NodeStatus, hold: Hold) -> When:
-    """Say how a node stands that has no place in the queue, in the words of `gpuward status`."""
-    group = group_of(status)
-    if group is Group.SKIPPED:
-        return When.SKIPPED
-    if hold.reason.needs_person or group in (Group.HELD, Group.FAILED):
-        return When.HELD
-    if group in (Group.STOPPED, Group.OLDER):
-        return When.STOPPED
-    waits = group is Group.WAITING or hold.reason.ends_by_itself or hold.reason in ON_THE_WAY
-    return When.WAITS if waits else When.HELD
-
-
-def _ends_by_itself(hold: Hold) -> bool:
-    if hold.reason is Reason.WINDOW_SHUT:  # some never open
-        return hold.until is not None
-    return hold.reason.ends_by_itself or hold.reason is Reason.BUDGET_USED_UP
 
 
 def counted(nodes: Iterable[PlannedNode]) -> dict[When, int]:

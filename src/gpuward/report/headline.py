@@ -22,7 +22,7 @@ from gpuward.operands.rollout import goal, staged
 from gpuward.operands.yet_to_go import kept
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.refused import endings, refusal, refusals
-from gpuward.report.nodes import Group, group_of
+from gpuward.report.groups import Group, group_of
 
 _STOPS = (Reason.ABORTED, Reason.PLAN_DIFFERS, Reason.FAILURE_BUDGET, Reason.WAVE_FAILED, Reason.ANALYSIS_FAILED,
           Reason.ANALYSIS_UNKNOWN, Reason.NEW_DRIVER_FAILS, Reason.REFUSED_ELSEWHERE,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gpuward.model.reasons import Reason
-from gpuward.report.nodes import Group, NodeReport
+from gpuward.report.groups import Group
+from gpuward.report.nodes import NodeReport
 
 
 def is_held(report: NodeReport) -> bool:

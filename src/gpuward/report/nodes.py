@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from enum import StrEnum
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -12,35 +11,14 @@ import msgspec
 from gpuward import names
 from gpuward.model.cordons import is_driver_managers
 from gpuward.model.explain import sentence
-from gpuward.model.plan import Hold, NodeStatus, Plan
-from gpuward.model.reasons import Reason
+from gpuward.model.plan import NodeStatus, Plan
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView
-from gpuward.model.waves import WaveSoaking
 from gpuward.policy.nvidiadrivers import PoliciesInForce
+from gpuward.report.behind import behind_stuck_waves
+from gpuward.report.groups import Group, group_of
 from gpuward.report.versions import loaded_version, wanted_versions
-
-
-class Group(StrEnum):
-    """Name what a node has in common with others, in the order in which people look at them."""
-
-    FAILED = "failed"
-    HELD = "held"
-    NOT_READY = "not ready"
-    UNWELL = "with a failing operand"
-    UNDER_WAY = "under way"
-    STOPPED = "stopped"
-    WAITING = "waiting"
-    OLDER = "on another driver"
-    SKIPPED = "skipped"
-    UP_TO_DATE = "up to date"
-
-    @property
-    def is_exception(self) -> bool:
-        """Tell whether somebody may have to do something about its nodes, or watches them."""
-        return self in (Group.FAILED, Group.HELD, Group.NOT_READY, Group.UNWELL, Group.UNDER_WAY)
-
 
 _WORDS: Final = {
     Group.FAILED: "failed",
@@ -139,7 +117,8 @@ def node_reports(plan: Plan, snapshot: Snapshot | None = None, policies: Policie
     Without a snapshot nothing is said about the versions of drivers.
     """
     wanted = wanted_versions(plan.nodes, snapshot, policies) if snapshot is not None and policies is not None else {}
-    found = [_report(name, status, snapshot, wanted.get(name, "")) for name, status in plan.nodes.items()]
+    groups = groups_of(plan, snapshot, policies)
+    found = [_report(name, status, snapshot, wanted.get(name, ""), groups[name]) for name, status in plan.nodes.items()]
     order = {group: number for number, group in enumerate(Group)}
     return sorted(found, key=lambda one: (order[one.group], not one.cordoned, one.node))
 
@@ -158,41 +137,14 @@ def group_reports(reports: Iterable[NodeReport], *, idle: bool = False) -> list[
     return [GroupReport(group, sum(reasons[group].values()), counted(group), cordoned[group], idle) for group in found]
 
 
-def group_of(status: NodeStatus) -> Group:
-    """Return the group of a node."""
-    reason = status.hold.reason if status.hold is not None else None
-    if status.failed:
-        return Group.FAILED
-    if status.state in IN_PROGRESS and not status.quarantined:
-        return Group.UNDER_WAY
-    if reason in (Reason.WORKLOAD_KEPT, Reason.OPERANDS_KEPT):
-        return Group.HELD
-    if status.up_to_date:
-        return Group.UNWELL if reason is Reason.OPERAND_FAILING else Group.UP_TO_DATE
-    if reason is Reason.SKIPPED:
-        return Group.SKIPPED
-    if reason is not None and reason.needs_person:
-        return Group.HELD
-    if reason is Reason.IMAGE_NOT_STAGED or _starts_in_time(status.hold):
-        return Group.WAITING
-    if reason is not None and reason.concerns_fleet and not reason.is_turn and reason is not Reason.TEMPLATE_SETTLING:
-        return Group.OLDER if reason is Reason.PAUSED and status.outdated else Group.STOPPED
-    if status.state is State.UPGRADE_REQUIRED or (reason is not None and reason.is_turn):
-        return Group.WAITING
-    return Group.OLDER if status.outdated else Group.NOT_READY
+def groups_of(plan: Plan, snapshot: Snapshot | None, policies: PoliciesInForce | None) -> Mapping[str, Group]:
+    """Return the group of each node. One that waits for a wave goes on by itself only if that wave gets done by itself."""
+    behind = behind_stuck_waves(plan, snapshot, policies) if snapshot is not None and policies is not None else frozenset[str]()
+    return {name: Group.STOPPED if name in behind else group_of(status) for name, status in plan.nodes.items()}
 
 
-def _starts_in_time(hold: Hold | None) -> bool:
-    """Tell whether time alone lets a node start: not where somebody has to approve of a wave when it has soaked."""
-    if hold is not None and hold.reason is Reason.ANALYSIS_RUNNING:
-        return True
-    if hold is None or hold.until is None or (isinstance(hold.what, WaveSoaking) and hold.what.approval):
-        return False
-    return hold.reason in (Reason.WINDOW_SHUT, Reason.WAVE_SOAKING)
-
-
-def _report(name: str, status: NodeStatus, snapshot: Snapshot | None, wanted: str) -> NodeReport:
-    hold, group = status.hold, group_of(status)
+def _report(name: str, status: NodeStatus, snapshot: Snapshot | None, wanted: str, group: Group) -> NodeReport:
+    hold = status.hold
     node = snapshot.nodes.get(name) if snapshot is not None else None
     managers = node is not None and is_driver_managers(node)
     loaded, doubtful = loaded_version(node, snapshot) if snapshot is not None and node is not None else ("", False)

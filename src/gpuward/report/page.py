@@ -20,8 +20,8 @@ from gpuward.operands.rollout import rollout_of
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.rolloutpolicy import annotation
 from gpuward.report.document import document
+from gpuward.report.groups import Group, group_of
 from gpuward.report.headline import headline
-from gpuward.report.nodes import Group, group_of
 
 _RESUMABLE = frozenset({Reason.FAILURE_BUDGET, Reason.NEW_DRIVER_FAILS})
 """What `gpuward resume` ends."""

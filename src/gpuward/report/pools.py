@@ -17,7 +17,8 @@ from gpuward.model.views import DaemonSetView, NodeView
 from gpuward.policy.activedriver import ActiveDriver
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.refused import why_refused
-from gpuward.report.nodes import Group, GroupReport, NodeReport, group_reports
+from gpuward.report.groups import Group
+from gpuward.report.nodes import GroupReport, NodeReport, group_reports
 from gpuward.report.versions import asked_version, wanted_daemonsets
 
 NOBODY = "no NVIDIADriver"
