@@ -10,7 +10,7 @@ from gpuward import names
 from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
-from tests.journeys.looking import condition_of, explanation_of, headline_of, reason_of
+from tests.journeys.looking import condition_of, explanation_of, headline_of, reason_of, screen_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_hosts_left import HOSTS, OURS, hosts, with_machine
 from tests.journeys.test_hosts_switched import with_manager
@@ -49,6 +49,8 @@ async def test_nodes_whose_nvidiadriver_becomes_one_for_hosts_serve_on(stage: St
     await stage.rest(3600)
     await serves_on(stage, watch)
     assert "0 of 3 nodes up to date, 3 held" in await headline_of(stage)
+    assert ("  driver of NVIDIADriver default 0/0  it is of type vgpu-host-manager, and none of its 3 nodes is a host of vGPUs"
+            in await screen_of(stage))
     for node in NODES:
         stage.sandbox.store.delete("deployments.apps", WORKLOAD_NAMESPACE, f"train-{node}")
     await stage.rest(1800)

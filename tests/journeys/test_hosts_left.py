@@ -12,11 +12,12 @@ import pytest
 from gpuward import names
 from gpuward.kube import resources
 from gpuward.sandbox.hosts import VM_RESOURCE
-from tests.journeys.looking import explanation_of
+from tests.journeys.looking import explanation_of, screen_of
 from tests.journeys.stage import OLD, Stage, on_stage
 from tests.journeys.test_node_workload import HOST, end, run_machine, runs, torn
 from tests.journeys.test_nvidiadriver import condition, label_pools, make, nvidia_driver
 from tests.journeys.test_rolloutpolicy import apply
+from tests.journeys.test_status_screen import shown
 
 OURS: Mapping[str, Any] = {"driverType": "vgpu-host-manager"}
 HOSTS = ("gpu-1", "gpu-2")
@@ -158,3 +159,13 @@ def test_hosts_lose_their_driver_too_where_drivers_are_not_nvidiadrivers_any_mor
         await is_gone(stage)
 
     scenario()
+
+
+@on_stage(gpu_nodes=3)
+async def test_the_drivers_of_hosts_are_shown_by_their_daemonset(stage: Stage) -> None:
+    await with_machine(stage)
+    assert any(line.startswith("operands  all ") for line in await screen_of(stage))
+    (name,) = host_sets(stage)
+    lines = await shown(stage, output="wide")
+    assert [line.split() for line in lines if line.startswith("driver of NVIDIADriver a ")] == [
+        ["driver", "of", "NVIDIADriver", "a", "2/2", name]]

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 
 import msgspec
 
 from gpuward import names
 from gpuward.labels.discovery import has_gpu
-from gpuward.model.driver import driver_daemonsets, revisions_of
+from gpuward.model.driver import driver_daemonsets, is_hosts_daemonset, revisions_of
 from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.stuck import StuckPod, stuck_pod
-from gpuward.model.views import DaemonSetView, PodView
+from gpuward.model.views import DaemonSetView, NodeView, PodView
+from gpuward.model.workloads import is_for_virtual_machines
 from gpuward.operands.facts import ClusterFacts, Context
 from gpuward.operands.readiness import waits_for
 from gpuward.operands.render import OPERANDS, OperandModule
@@ -48,6 +48,8 @@ class OperandReport(msgspec.Struct, frozen=True):
     """The nodes for which pods are made that have no place there yet."""
     missing: int = 0
     """Pods that are not there."""
+    unserved: int = 0
+    """The nodes of an NVIDIADriver none of which is one for its type of driver."""
 
     @property
     def is_waiting(self) -> bool:
@@ -56,9 +58,9 @@ class OperandReport(msgspec.Struct, frozen=True):
 
     def is_troubled(self, under_way: Set[str], waiting: Set[str] = frozenset()) -> bool:
         """Tell whether it waits for more than nodes that are upgraded now, or wait to be. An NVIDIADriver without nodes is no
-        trouble.
+        trouble; nodes that its type of driver is not for say so themselves.
         """
-        nothing = not self.daemonsets and self.name != DRIVER
+        nothing = (bool(self.unserved) or not self.daemonsets) and self.name != DRIVER
         return self.is_waiting and not nothing and not self.is_explained_by(under_way, waiting)
 
     def is_explained_by(self, under_way: Set[str], waiting: Set[str] = frozenset()) -> bool:
@@ -133,12 +135,20 @@ def _drivers(snapshot: Snapshot, policies: PoliciesInForce, pods: Pods) -> list[
         found = {_title(each): [] for each in policies.active}
     elif not policies.policy.upgrades.off:
         found = {DRIVER: []}
-    for ds in driver_daemonsets(snapshot):
+    hosts = [ds for ds in snapshot.daemonsets if is_hosts_daemonset(ds, snapshot.namespace) and ds.owner is not None]
+    for ds in (*driver_daemonsets(snapshot), *hosts):
         nvidia_driver = ds.owner is not None and ds.owner.kind == "NVIDIADriver"
         found.setdefault(f"{DRIVER} of NVIDIADriver {ds.owner.name}" if nvidia_driver and ds.owner else DRIVER, []).append(ds)
     missing = _without_daemonset(snapshot, policies)
-    return [_sum(name, there, snapshot, pods) if there else missing.get(name) or OperandReport(name, waits=NO_DAEMONSET)
-            for name, there in found.items()]
+    return [_of_driver(_sum(name, there, snapshot, pods) if there else None, missing.get(name)) or OperandReport(
+        name, waits=NO_DAEMONSET) for name, there in found.items()]
+
+
+def _of_driver(there: OperandReport | None, without: OperandReport | None) -> OperandReport | None:
+    """Return the report of drivers: of DaemonSets that no node is for, what is said without them."""
+    if there is None or there.desired or without is None or not without.unserved:
+        return there or without
+    return msgspec.structs.replace(there, waits=without.waits, unserved=without.unserved)
 
 
 def _without_daemonset(snapshot: Snapshot, policies: PoliciesInForce) -> Mapping[str, OperandReport]:
@@ -147,13 +157,32 @@ def _without_daemonset(snapshot: Snapshot, policies: PoliciesInForce) -> Mapping
     if not gpu_nodes:
         nobody = _no_node(snapshot)
         return {name: OperandReport(name, waits=nobody) for name in (DRIVER, *map(_title, policies.active))}
-    own = Counter(node.labels.get(names.DRIVER_OWNER, "") for node in gpu_nodes)
     found = {}
     for each in policies.active if policies.in_force else ():
-        nodes, why = own[each.view.name], why_refused(policies, each.view.name)
-        waits = f"no driver {asked_version(each)} is made: {why}" if why else NO_DAEMONSET if nodes else "no node is its own"
-        found[_title(each)] = OperandReport(_title(each), desired=nodes, waits=waits)
+        own = [node for node in gpu_nodes if node.labels.get(names.DRIVER_OWNER) == each.view.name]
+        served = [node for node in own if _serves(each, node)]
+        why = why_refused(policies, each.view.name)
+        lacks = NO_DAEMONSET if served else _unserved(each, len(own)) or "no node is its own"
+        waits = f"no driver {asked_version(each)} is made: {why}" if why else lacks
+        unserved = len(own) if not served else 0
+        found[_title(each)] = OperandReport(_title(each), desired=len(served), waits=waits, unserved=unserved)
     return found
+
+
+def _serves(driver: ActiveDriver, node: NodeView) -> bool:
+    """Tell whether an NVIDIADriver's type of driver is for what a node's GPUs are for."""
+    if driver.claim.is_for_hosts:
+        return node.labels.get(names.DEPLOY_VGPU_MANAGER) == "true"
+    return not is_for_virtual_machines(node)
+
+
+def _unserved(driver: ActiveDriver, nodes: int) -> str:
+    """Say that none of the nodes of an NVIDIADriver is one for its type of driver; empty where it has no nodes."""
+    if not nodes:
+        return ""
+    serves = "is a host of vGPUs" if driver.claim.is_for_hosts else "runs containers"
+    which = f"none of its {nodes} nodes {serves}" if nodes > 1 else f"its only node is none that {serves}"
+    return f"it is of type {driver.claim.driver_type}, and {which}" if driver.claim.driver_type else which
 
 
 def _title(driver: ActiveDriver) -> str:
