@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from rich.console import Console
 
 from gpuward import names
+from gpuward.cli.history import rollout_table, summary
 from gpuward.cli.leftovers import cleaning_of
 from gpuward.cli.rollouts import all_nodes, time_of
 from gpuward.kube import resources
@@ -218,3 +220,45 @@ async def test_a_driver_that_is_deleted_in_mid_upgrade_is_removed_from_nodes_and
     (told,) = await remembered(stage)
     assert (told.policy, told.to, told.before) == ("NVIDIADriver default", "none", {OLD: 3})
     assert told.outcomes == {"done": 3}
+
+
+@pytest.mark.parametrize(("state", "changed"), [(State.POD_DELETION_REQUIRED, 0), (State.VALIDATION_REQUIRED, 1)])
+def test_a_rollout_that_is_taken_back_says_from_what(state: State, changed: int) -> None:
+    @on_stage(gpu_nodes=3)
+    async def scenario(stage: Stage) -> None:
+        await stage.installed()
+        await stage.deploy("serving", 3)
+        await stage.upgrade_to(NEW)
+        await stage.until(lambda: state in stage.states().values())
+        await stage.restart_operator()
+        await stage.upgrade_to(OLD)
+        await stage.rest(1)
+        await stage.until(lambda: stage.finished(OLD), within=3600)
+        await stage.rest(60)
+        (rollout,) = await remembered(stage)
+        assert (rollout.before, rollout.to, rollout.back, rollout.changed) == ({OLD: 1}, OLD, NEW, changed)
+        assert f"TO        {OLD}, taken back from {NEW}: {changed} of 1 node had been changed" in summary(rollout)
+        console = Console(width=80)
+        with console.capture() as capture:
+            console.print(rollout_table([rollout], 80))
+        title, row = capture.get().splitlines()
+        assert "BACK FROM" in title
+        assert f"{NEW}, {changed}/1 changed" in row
+
+    scenario()
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_node_that_had_the_driver_from_which_a_rollout_is_taken_back_counts(stage: Stage) -> None:
+    await stage.installed()
+    await stage.deploy("serving", 3)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: any(stage.driver(node) == NEW and state == State.DONE for node, state in stage.states().items()))
+    await stage.until(lambda: State.POD_DELETION_REQUIRED in stage.states().values())
+    await stage.upgrade_to(OLD)
+    await stage.rest(1)
+    await stage.until(lambda: stage.finished(OLD), within=3600)
+    await stage.rest(60)
+    back, first = await remembered(stage)
+    assert (back.before, back.to, back.back, back.changed) == ({NEW: 1, OLD: 1}, OLD, NEW, 1)
+    assert (first.before, first.to, first.back) == ({OLD: 1}, NEW, "")

@@ -17,7 +17,8 @@ from gpuward.model.record import format_time
 from gpuward.report.rollouts import UNDER_WAY, NodeUpgrade, PastRollout, chosen, past_rollouts
 
 NOTHING: Final = "no node remembers an upgrade"
-TITLES: Final = ("ROLLOUT", "POLICY", "FROM", "TO", "ASKED BY", "NODES", "FAILED", "TOOK", "EVICTED", "GPU TIME OUT", "WORK LOST")
+TITLES: Final = ("ROLLOUT", "POLICY", "FROM", "TO", "BACK FROM", "ASKED BY", "NODES", "FAILED", "TOOK", "EVICTED",
+                 "GPU TIME OUT", "WORK LOST")
 DROPPED: Final = ("ASKED BY", "POLICY", "WORK LOST", "EVICTED", "FROM", "GPU TIME OUT")
 """Columns that are left out where there is no room, in this order; `gpuward history ROLLOUT` says all of it."""
 NODE_TITLES: Final = (
@@ -61,8 +62,9 @@ def rollout_table(rollouts: Sequence[PastRollout], width: int | None = None) -> 
 
 def _row(one: PastRollout) -> tuple[str, ...]:
     failed = f"{one.outcomes.get('failed', 0)}" + (f" ({one.failures}x)" if one.failures else "")
-    return (one.name, one.policy, _versions(one), one.to or "?", ", ".join(one.asked), str(len(one.upgrades)), failed, _took(one),
-            str(one.evicted), gpu_time(one.gpu_seconds), gpu_time(one.lost))
+    back = f"{one.back}, {one.changed}/{len(one.upgrades)} changed" if one.back else ""
+    return (one.name, one.policy, _versions(one), one.to or "?", back, ", ".join(one.asked), str(len(one.upgrades)), failed,
+            _took(one), str(one.evicted), gpu_time(one.gpu_seconds), gpu_time(one.lost))
 
 
 def _versions(one: PastRollout) -> str:
@@ -84,13 +86,20 @@ def summary(one: PastRollout) -> list[str]:
         ("ROLLOUT", f"{one.name} of {one.policy}"),
         ("TIME", f"{format_time(one.began)}{ended}"),
         ("FROM", before),
-        ("TO", one.to or "not known"),
+        ("TO", f"{one.to or 'not known'}{_taken_back(one)}"),
         ("ASKED BY", ", ".join(one.asked) or "not known"),
         ("NODES", f"{len(one.upgrades)}: {outcomes}{failures}"),
         ("PODS", f"{one.evicted} evicted"),
         ("GPU TIME", f"{gpu_time(one.gpu_seconds)} out of service, {gpu_time(one.lost)} of work lost at most"),
     ]
     return [f"{title:<10}{text}" for title, text in rows]
+
+
+def _taken_back(one: PastRollout) -> str:
+    if not one.back:
+        return ""
+    nodes = len(one.upgrades)
+    return f", taken back from {one.back}: {one.changed} of {nodes} node{'s' if nodes > 1 else ''} had been changed"
 
 
 def node_table(upgrades: Sequence[NodeUpgrade], width: int | None = None) -> Table:

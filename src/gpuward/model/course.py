@@ -40,6 +40,15 @@ class Course(msgspec.Struct, frozen=True, gc=False):
     evicted: int = 0
     lost: float = 0.0
     """GPU-seconds that evicted pods had run for, which do not go on elsewhere."""
+    back: str = ""
+    """The version of the driver that it was to get before it was sent back to that which it had."""
+
+    def sent_to(self, version: str) -> Course:
+        """Return it for a node that is to get a driver of this version, which may be the one that it had; empty if not known."""
+        if not version or version == self.to:
+            return self
+        back = self.to or self.back if version == self.before else ""
+        return msgspec.structs.replace(self, to=version, back=back)
 
     def out_until(self, now: float) -> float:
         """Return for how long our cordon has kept the node out of service, in seconds."""
@@ -72,6 +81,7 @@ class StoredCourse(msgspec.Struct, frozen=True, gc=False):
     gpus: int = 0
     evicted: int = 0
     lost: float = 0.0
+    back: str = ""
 
 
 def stored_course(course: Course) -> dict[str, Any]:
@@ -79,7 +89,7 @@ def stored_course(course: Course) -> dict[str, Any]:
     times = {key: format_time(at) for key, at in (("began", course.began), ("out", course.out)) if at}
     spent = {"spent": [round(each, 3) for each in course.spent]} if any(course.spent) else {}
     rest = {"from": course.before, "to": course.to, "digest": course.digest, "asked": course.asked, "gpus": course.gpus,
-            "evicted": course.evicted, "lost": round(course.lost),
+            "evicted": course.evicted, "lost": round(course.lost), "back": course.back,
             "wasOut": round(course.was_out, 3)}
     return times | spent | {key: value for key, value in rest.items() if value}
 
@@ -88,10 +98,11 @@ def course_of(stored: StoredCourse) -> Course:
     """Return a course as it was read, brought to what can be reckoned with."""
     began, out = (seconds(moment) if moment else 0.0 for moment in (stored.began, stored.out))
     jobs, emptied, driver, validated = map(bounded, stored.spent)
-    before, to, digest, asked = (text[:MOST_TEXT] for text in (stored.before, stored.to, stored.digest, stored.asked))
+    texts = (stored.before, stored.to, stored.digest, stored.asked, stored.back)
+    before, to, digest, asked, back = (text[:MOST_TEXT] for text in texts)
     return Course(
         began, out, bounded(stored.was_out), before, to, digest, asked, (jobs, emptied, driver, validated),
-        counted(stored.gpus), counted(stored.evicted), bounded(stored.lost))
+        counted(stored.gpus), counted(stored.evicted), bounded(stored.lost), back)
 
 
 def bounded(value: float) -> float:

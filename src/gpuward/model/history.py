@@ -62,6 +62,8 @@ class PastUpgrade(msgspec.Struct, frozen=True, gc=False):
     failures: int = 0
     failed_in: str = ""
     """The state in which it failed last."""
+    back: str = ""
+    """The version of the driver that the node was to get before it was sent back to that which it had."""
 
     @property
     def seconds(self) -> float:
@@ -85,6 +87,7 @@ class _Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     ending: Ending = Ending.DONE
     failures: int = 0
     failed_in: State | None = msgspec.field(default=None, name="failedIn")
+    back: str = ""
 
 
 def past_upgrade(course: Course, policy: str, now: float, ending: Ending, failed_in: str = "") -> PastUpgrade:
@@ -92,7 +95,7 @@ def past_upgrade(course: Course, policy: str, now: float, ending: Ending, failed
     return PastUpgrade(
         course.began, now, policy, course.before, course.to, course.digest, course.asked, course.spent,
         course.out_until(now), course.gpus, course.evicted, course.lost, ending,
-        int(ending is Ending.FAILED), failed_in)
+        int(ending is Ending.FAILED), failed_in, course.back)
 
 
 def with_upgrade(history: Sequence[PastUpgrade], last: PastUpgrade) -> tuple[PastUpgrade, ...]:
@@ -136,11 +139,12 @@ def encode_history(history: Iterable[PastUpgrade]) -> str | None:
 def _stored(past: PastUpgrade) -> _Entry:
     began = datetime.fromtimestamp(int(past.began), UTC)
     jobs, emptied, driver, validated = (round(each) for each in past.spent)
-    before, to, digest, asked = (text[:MOST_TEXT] for text in (past.before, past.to, past.digest, past.asked))
+    texts = (past.before, past.to, past.digest, past.asked, past.back)
+    before, to, digest, asked, back = (text[:MOST_TEXT] for text in texts)
     return _Entry(
         began, max(0, round(past.ended - int(past.began))), past.policy[:_LONGEST_NAME], before, to, digest, asked,
         (jobs, emptied, driver, validated), round(past.out), past.gpus, past.evicted, round(past.lost), past.ending,
-        past.failures, State(past.failed_in) if past.failed_in else None)
+        past.failures, State(past.failed_in) if past.failed_in else None, back)
 
 
 def decode_history(text: str) -> tuple[PastUpgrade, ...]:
@@ -165,9 +169,10 @@ def history_of(text: str | None) -> tuple[PastUpgrade, ...]:
 def _past(entry: _Entry) -> PastUpgrade:
     began = seconds(entry.began)
     jobs, emptied, driver, validated = map(bounded, entry.spent)
-    before, to, digest, asked = (text[:MOST_TEXT] for text in (entry.before, entry.to, entry.digest, entry.asked))
+    texts = (entry.before, entry.to, entry.digest, entry.asked, entry.back)
+    before, to, digest, asked, back = (text[:MOST_TEXT] for text in texts)
     return PastUpgrade(
         began, began + min(entry.took, MOST_SECONDS), entry.policy[:_LONGEST_NAME], before, to, digest, asked,
         (jobs, emptied, driver, validated),
         bounded(entry.out), counted(entry.gpus), counted(entry.evicted), bounded(entry.lost), entry.ending,
-        counted(entry.failures), str(entry.failed_in or ""))
+        counted(entry.failures), str(entry.failed_in or ""), back)

@@ -42,6 +42,11 @@ class NodeUpgrade(msgspec.Struct, frozen=True):
         return UNDER_WAY if self.under_way else str(self.past.ending)
 
     @property
+    def was_changed(self) -> bool:
+        """Tell whether it lost its driver for the one from which it was taken back."""
+        return bool(self.past.back) and (self.past.spent[2] > 0 or not (self.under_way or self.past.ending is Ending.BACK))
+
+    @property
     def gpu_seconds(self) -> float:
         """Return the seconds for which the node was out of service times its GPUs."""
         return self.past.out * self.past.gpus
@@ -56,7 +61,7 @@ class NodeUpgrade(msgspec.Struct, frozen=True):
             "seconds": {"waitingForJobs": jobs, "eviction": emptied, "driver": driver, "validation": validated},
             "secondsOutOfService": past.out, "gpus": past.gpus, "gpuSecondsOutOfService": self.gpu_seconds,
             "podsEvicted": past.evicted, "gpuSecondsOfWorkLost": past.lost, "failures": past.failures,
-            "failedIn": past.failed_in or None,
+            "failedIn": past.failed_in or None, "takenBackFrom": past.back or None,
         }
 
 
@@ -76,6 +81,16 @@ class PastRollout(msgspec.Struct, frozen=True):
     def to(self) -> str:
         """Return the version of the new driver, or the beginning of its digest."""
         return next((one.past.to or one.past.digest for one in self.upgrades if one.past.to or one.past.digest), "")
+
+    @property
+    def back(self) -> str:
+        """Return the version from which it was taken back before its end; empty if it was not."""
+        return next((one.past.back for one in self.upgrades if one.past.back), "")
+
+    @property
+    def changed(self) -> int:
+        """Return how many of its nodes had the driver from which it was taken back, or had lost theirs for that."""
+        return sum(one.was_changed or one.past.before == self.back for one in self.upgrades) if self.back else 0
 
     @property
     def before(self) -> dict[str, int]:
@@ -124,6 +139,7 @@ class PastRollout(msgspec.Struct, frozen=True):
         ended = self.ended
         told: dict[str, Any] = {
             "name": self.name, "policy": self.policy, "from": self.before, "to": self.to or None,
+            "takenBackFrom": self.back or None, "nodesThatHadBeenChanged": self.changed if self.back else None,
             "digests": sorted({one.past.digest for one in self.upgrades if one.past.digest}), "askedBy": list(self.asked),
             "began": format_time(self.began), "ended": format_time(ended) if ended is not None else None,
             "nodes": len(self.upgrades), "outcomes": self.outcomes, "failures": self.failures, "podsEvicted": self.evicted,

@@ -125,7 +125,7 @@ def _told(course: Course, node: NodeFacts) -> Course:
     to = NO_DRIVER if node.removing or node.record.target == NO_DRIVER else node.target_version
     gpus = read_count(node.node.labels.get(names.GPU_COUNT, ""))
     return msgspec.structs.replace(
-        course, to=to or course.to, digest=node.target_digest[:DIGEST] or course.digest, gpus=max(gpus, course.gpus))
+        course.sent_to(to), digest=node.target_digest[:DIGEST] or course.digest, gpus=max(gpus, course.gpus))
 
 
 def _is_out(node: NodeFacts, move: Move) -> bool:
