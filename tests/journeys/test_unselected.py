@@ -356,3 +356,33 @@ async def test_status_and_drivers_say_the_same_of_two_in_a_conflict(stage: Stage
     assert [line for line in shown if "cannot be followed:" in line] == [
         f"NVIDIADriver {name} cannot be followed: {conflict}" for name in "ab"]
     assert (await row_of(stage, "gpu-1")).driver == f"none -> {OLD}"
+
+
+@pytest.mark.parametrize(("wrong", "right", "field"), [
+    ({"secretEnv": "not-there"}, {"secretEnv": None}, "spec.secretEnv: 'not-there'"),
+    ({"image": "a b c"}, {"image": "driver"}, "spec.image: 'a b c'")])
+def test_a_conflict_hides_nothing_that_is_wrong_besides(wrong: Object, right: Object, field: str) -> None:
+    """What is said to help after a try brings the node its driver."""
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await selected_by_both(stage)
+        await set_driver(stage, "b", wrong)
+        await stage.rest(120)
+        conflict = "multiple NVIDIADrivers match the same node gpu-1: [a b]"
+        status = stage.sandbox.store.get("nvidiadrivers.nvidia.com", None, "b")["status"]
+        (error,) = (each["message"] for each in status["conditions"] if each["status"] == "True")
+        (told,) = (each for each in lines(await checked(stage.sandbox), "fail") if "policy NVIDIADriver b " in each)
+        for text in (error, told, *(each for each in await drivers_of(stage, 300) if each.startswith("NVIDIADriver b cannot"))):
+            assert conflict in text
+            assert field in text
+        remedies = {each.do: each for each in (await explanation_of(stage, "gpu-1")).remedies}
+        assert "delete NVIDIADriver a: b then has the 2 nodes in question" not in remedies
+        remedy = remedies["delete NVIDIADriver a, and correct NVIDIADriver b: its condition names the field"]
+        assert remedy.commands[-1] == "kubectl delete nvidiadriver a && kubectl edit nvidiadriver b"
+        await stage.user.delete(resources.NVIDIA_DRIVERS, "a")
+        await stage.rest(300)
+        assert stage.drivers() == [OLD]
+        await set_driver(stage, "b", right)
+        await stage.until(lambda: stage.drivers() == [NEW] and condition_of(stage)[1] == "UpToDate", 3600)
+
+    story()

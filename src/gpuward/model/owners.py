@@ -48,6 +48,8 @@ class Claim(msgspec.Struct, frozen=True):
     """For which kind of node its drivers are; empty where nobody knows."""
     conflict: OwnerConflict | None = None
     """Which other NVIDIADrivers are in its way, if that is why it cannot be followed."""
+    refused: bool = False
+    """Whether it could not be followed without such a conflict either."""
 
     @property
     def is_for_hosts(self) -> bool:

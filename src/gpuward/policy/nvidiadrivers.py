@@ -81,7 +81,8 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
 
     def _claim(self, driver: ActiveDriver) -> Claim:
         conflict, claim = self.conflicts.get(driver.view.name), driver.claim
-        return msgspec.structs.replace(claim, able=claim.able and not (conflict or is_unmade(driver.view)), conflict=conflict)
+        refused = bool(driver.problems) or is_unmade(driver.view)
+        return msgspec.structs.replace(claim, able=claim.able and not (conflict or refused), conflict=conflict, refused=refused)
 
     def _unowned(self) -> UpgradePolicy:
         return self._placed(msgspec.structs.replace(self.policy.upgrades, auto_upgrade=False, unowned=True, switches=Switches()))

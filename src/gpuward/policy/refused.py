@@ -56,7 +56,5 @@ def _first(problems: Sequence[PolicyError]) -> str:
 
 
 def _why(each: ActiveDriver, drivers: PoliciesInForce) -> str:
-    if each.problems:
-        return _first(each.problems)
-    conflict = drivers.conflicts.get(each.view.name)
-    return str(conflict) if conflict is not None else why_unmade(each.view)
+    conflict, told = drivers.conflicts.get(each.view.name), "; ".join(map(str, each.problems)) or why_unmade(each.view)
+    return "; ".join(filter(None, (str(conflict or ""), told)))

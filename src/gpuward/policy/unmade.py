@@ -18,6 +18,10 @@ FAILED_MESSAGE: Final = "Failed to reconcile "
 """How the message of a ClusterPolicy begins that names one state and why its objects cannot be made."""
 NOT_FOLLOWED: Final = "ReconcileFailed"
 """The reason of a policy that cannot be followed, or not in all of its states."""
+CONFLICTING: Final = "ConflictingNodeSelector"
+"""The reason of an NVIDIADriver that others are in the way of on a node, or that selects its nodes in a way that cannot be."""
+CONFLICTS: Final = ("multiple NVIDIADrivers ", "multiple default NVIDIADrivers ")
+"""How the message of an NVIDIADriver begins that others are in the way of."""
 SYNCING_MESSAGE: Final = "Error syncing state "
 """How the message of an NVIDIADriver begins whose objects cannot be made."""
 
@@ -26,8 +30,13 @@ def why_unmade(view: PolicyView) -> str:
     """Return why the drivers of a policy, or nothing of it, could be made when last tried, by its status; empty if they could."""
     status: Mapping[str, Any] = view.body.get("status") or {}
     true = (one for one in status.get("conditions") or () if one.get("status") == "True")
-    found = next((one for one in true if one.get("type") == "Error" and one.get("reason") == NOT_FOLLOWED), None)
+    found = next((one for one in true if one.get("type") == "Error" and one.get("reason") in (NOT_FOLLOWED, CONFLICTING)), None)
     message = str(found.get("message") or "") if found is not None else ""
+    conflicting, more, unmade = message.partition(f"; {SYNCING_MESSAGE}")
+    if conflicting.startswith(CONFLICTS):
+        return unmade.partition(": ")[2] if more else ""
+    if found is not None and found.get("reason") == CONFLICTING:
+        return ""
     of_driver = f"{FAILED_MESSAGE}{DRIVER_STATE}:"
     if message.startswith(FAILED_MESSAGE) and not message.startswith(of_driver):
         return ""

@@ -98,6 +98,9 @@ def _decided(snapshot: Snapshot, policies: PoliciesInForce, images: Mapping[str,
     able = [each for each in policies.active if each.view.name not in found and snapshot.references.known_for(each.view)]
     nodes = placed_nodes(snapshot, policies.placing)
     rendered = {each.view.name: _render(each, policies, snapshot, nodes, images, memory) for each in able}
+    for each in (each for each in policies.active if _is_in_conflict_alone(each, policies, snapshot)):
+        beside = _render(each, policies, snapshot, nodes, images, memory).state.error
+        found[each.view.name] = verdicts.and_failed(found[each.view.name], NAME, beside)
     made = {name: frozenset(one.daemon_sets) for name, one in rendered.items() if one.state.error is None}
     for name, host in superseded_hosts(snapshot, made).items():
         found[name] = verdicts.behind_machines(host)
@@ -205,11 +208,14 @@ def _changes(policies: PoliciesInForce, rendered: Mapping[str, Rendered], made: 
 
 def _refusal(each: ActiveDriver, drivers: PoliciesInForce) -> Verdict | None:
     """Return the verdict on an NVIDIADriver that cannot be followed, whatever its objects are."""
-    if each.problems:
-        return verdicts.refused(each.problems, misplaced=each.is_misplaced)
     if conflict := drivers.conflicts.get(each.view.name):
-        return verdicts.conflicting(str(conflict), node=conflict.node)
-    return None
+        return verdicts.conflicting(str(conflict), node=conflict.node, more="; ".join(map(str, each.problems)))
+    return verdicts.refused(each.problems, misplaced=each.is_misplaced) if each.problems else None
+
+
+def _is_in_conflict_alone(each: ActiveDriver, policies: PoliciesInForce, snapshot: Snapshot) -> bool:
+    """Tell whether others are in the way of an NVIDIADriver, and nothing else is wrong with it that is known so far."""
+    return each.view.name in policies.conflicts and each.valid is not None and snapshot.references.known_for(each.view)
 
 
 def _probe(drivers: PoliciesInForce, rendered: Mapping[str, Rendered], snapshot: Snapshot) -> Iterable[Prepared]:

@@ -41,14 +41,24 @@ def refused(problems: Sequence[PolicyError], *, misplaced: bool) -> Verdict:
     return Verdict(NOT_READY, reason, "; ".join(str(problem) for problem in problems), ready=False)
 
 
-def conflicting(conflict: str, *, node: str) -> Verdict:
-    """Return the verdict on one that others are in the way of: on a node, or, without one, as a second default."""
-    return Verdict(NOT_READY, "ConflictingNodeSelector" if node else "ReconcileFailed", conflict, ready=False)
+def conflicting(conflict: str, *, node: str, more: str = "") -> Verdict:
+    """Return the verdict on one that others are in the way of: on a node, or, without one, as a second default; and on what else
+    cannot be followed.
+    """
+    message = "; ".join(filter(None, (conflict, more)))
+    return Verdict(NOT_READY, "ConflictingNodeSelector" if node else "ReconcileFailed", message, ready=False)
 
 
 def failed(state: str, problem: object) -> Verdict:
     """Return the verdict when its objects cannot be made."""
     return Verdict(NOT_READY, "ReconcileFailed", f"{SYNCING_MESSAGE}{state}: {problem}", ready=False)
+
+
+def and_failed(verdict: Verdict, state: str, problem: object) -> Verdict:
+    """Return a verdict with what is wrong besides, if its objects could not be made either."""
+    if not problem:
+        return verdict
+    return msgspec.structs.replace(verdict, message=f"{verdict.message}; {failed(state, problem).message}")
 
 
 def behind_machines(daemonset: str) -> Verdict:

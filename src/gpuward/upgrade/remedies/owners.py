@@ -10,7 +10,7 @@ from shlex import quote
 
 import msgspec
 
-from gpuward.model.owners import Claim, NoOwner, OwnedBy, OwnerConflict
+from gpuward.model.owners import Claim, NoOwner, OwnedBy, OwnerConflict, owner_of
 from gpuward.model.unserved import DriverRefused, WrongDriverType
 from gpuward.upgrade.remedies import fixes
 from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix
@@ -62,14 +62,27 @@ def follow_driver(question: Question) -> Iterator[Candidate]:
     if not isinstance(what, DriverRefused):
         return
     if what.conflict is None:
-        driver = quote(what.driver)
-        yield Fix(f"correct NVIDIADriver {what.driver}: its condition names the field", partial(_corrected, name=what.driver),
-                  f"kubectl edit nvidiadriver {driver}", looks=(f"kubectl describe nvidiadriver {driver}",))
+        yield _correct(what.driver)
         return
     yield from _part(question, what.conflict)
 
 
 def _part(question: Question, conflict: OwnerConflict) -> Iterator[Fix]:
+    """Return each way out; where the one that has the node then could not be followed either, with what it lacks besides."""
+    for fix in _ways(question, conflict):
+        later = claims_of(fix.change(question.case))
+        owner = owner_of(question.view.name, question.view.labels, later)
+        refused = isinstance(owner, OwnedBy) and any(each.name == owner.name and each.refused for each in later)
+        yield fix.followed_by(_correct(owner.name)) if refused and isinstance(owner, OwnedBy) else fix
+
+
+def _correct(driver: str) -> Fix:
+    named = quote(driver)
+    return Fix(f"correct NVIDIADriver {driver}: its condition names the field", partial(_corrected, name=driver),
+               f"kubectl edit nvidiadriver {named}", looks=(f"kubectl describe nvidiadriver {named}",))
+
+
+def _ways(question: Question, conflict: OwnerConflict) -> Iterator[Fix]:
     """Part those that are in each other's way: narrow one, make one the default, or delete one."""
     labels, found = question.view.labels, _connected(question, conflict)
     everybody = sorted({name for each in found for name in each.names})
@@ -145,7 +158,7 @@ def _deleted(case: DecisionFacts, name: str) -> DecisionFacts:
 def _judged(case: DecisionFacts, claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
     """Return claims with the conflicts that they have on the nodes as these are."""
     found = judged(case, claims)
-    return tuple(replace(each, able=each.name not in found and (each.able or each.conflict is not None),
+    return tuple(replace(each, able=not (each.name in found or each.refused) and (each.able or each.conflict is not None),
                          conflict=found.get(each.name)) for each in claims)
 
 
@@ -154,13 +167,14 @@ def _parted(case: DecisionFacts, name: str, labels: Mapping[str, str]) -> Decisi
     claims = claims_of(case)
     rest = tuple(each for each in claims if each.name != name)
     others = any(each.selects(labels) or (each.default and each.valid) for each in rest)
-    its = () if others else (replace(each, able=True, conflict=None) for each in claims if each.name == name)
+    its = () if others else (replace(each, able=not each.refused, conflict=None) for each in claims if each.name == name)
     return _admitting(case, (*_judged(case, rest), *its))
 
 
 def _corrected(case: DecisionFacts, name: str) -> DecisionFacts:
     claims = claims_of(case)
-    return _admitting(case, tuple(replace(each, able=True, valid=True) if each.name == name else each for each in claims))
+    return _admitting(case, tuple(replace(each, able=each.conflict is None, valid=True, refused=False) if each.name == name
+                                  else each for each in claims))
 
 
 def _admitting(case: DecisionFacts, claims: tuple[Claim, ...]) -> DecisionFacts:
