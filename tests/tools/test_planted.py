@@ -84,6 +84,10 @@ TRIALS: Final = {
         "a rollout that waits for idle nodes evicts nobody", "clusterpolicy", (Fault(150.0, "idle-rollout", 0.0, 0.5, 0.5),)),
     "images-are-not-waited-for": Trial(
         "nobody starts before its images are there", "clusterpolicy", (Fault(100.0, "prestaged-rollout", 100.0, 0.5, 0.1),)),
+    "nobody-is-given-up": Trial(
+        "a node whose pods cannot be moved is given up in time", "clusterpolicy", (
+            Fault(100.0, "pods-undrainable", 290.0, 0.5, 0.3),), seconds=400.0,
+        upgrade=ONE_BY_ONE | {"podDeletion": {"force": True, "deleteEmptyDir": True, "timeoutSeconds": 0}}),
     "pods-for-images-stay": Trial(
         "nothing is left behind", "clusterpolicy", (Fault(100.0, "prestaged-rollout", 100.0, 0.5, 0.1),)),
     "pods-for-images-take-gpus": Trial(
@@ -101,7 +105,7 @@ def test_a_defect_that_is_put_back_is_caught_and_nothing_else(name: str) -> None
 
 
 def test_every_defect_is_tried() -> None:
-    assert len(planted.PLANTS) == 19
+    assert len(planted.PLANTS) == 20
     assert list(planted.PLANTS) == list(TRIALS)
 
 

@@ -18,7 +18,7 @@ from kubesandbox.errors import NotFound
 from tools.simulate.known import turns_drivers_off
 from tools.simulate.leaving import Leaving, users_of
 from tools.simulate.modes import POOL
-from tools.simulate.patience import staging_pods_with_gpus
+from tools.simulate.patience import gives_up_after, staging_pods_with_gpus
 from tools.simulate.people import POLICIES, POLICY, is_driver
 from tools.simulate.policies import BROKEN_LIMIT
 
@@ -43,6 +43,8 @@ LASTS: Final = {
 
 
 FINE_LOOKS: Final = 3
+GIVEN_UP_LATE: Final = 60.0
+"""Seconds of calm by which a node may be given up late."""
 
 
 class SeenFine(NamedTuple):
@@ -69,6 +71,8 @@ class Machines:
         """From which version on a validator had seen what is loaded on a node, or not."""
         self._untrue: dict[tuple[str, str], float] = {}
         self._disturbed = 0.0
+        self._stays: dict[str, tuple[str, int]] = {}
+        """In which step a node waits for its pods, and for how many looks."""
         self._fine: dict[str, int] = {}
         """At how many looks in a row a node had what it should have."""
         self._up_to_date: dict[str, SeenFine] = {}
@@ -164,7 +168,20 @@ class Machines:
                 self.look()
             else:
                 self._fine.clear()
+                self._stays.clear()
                 self._disturbed = self._world.now()
+
+    def _note_stay(self, node: str, label: str, followed: bool) -> None:
+        """Judge for how long a node has waited for its pods in one step, where it is to be given up after a time."""
+        after = gives_up_after(self._world, node) if followed else None
+        state, looks = self._stays.get(node, ("", 0))
+        if after is None or not label or (state and state != label):
+            self._stays[node] = ("", 0)
+            return
+        self._stays[node] = (label, looks + 1)
+        if looks * LOOK > after + GIVEN_UP_LATE:
+            told = f"it has been in {label} for {looks * LOOK:.0f} s of calm, and {after:.0f} s are its time"
+            self._world.watch.breach("a node whose pods cannot be moved is given up in time", told, node)
 
     def calm_for(self) -> float:
         """Return for how many seconds nothing has kept the operator from knowing, saying and doing what it should."""
@@ -182,6 +199,7 @@ class Machines:
             self._fine[node] = self._fine.get(node, 0) + 1 if fine else 0
             if sight is not None and self._fine[node] >= FINE_LOOKS:
                 self._up_to_date[node] = SeenFine(world.now(), world.sandbox.store.version, sight.uid)
+            self._note_stay(node, sight.label if sight is not None else "", bool(wanted))
             if (who := staging_pods_with_gpus(world, node)) is not None:
                 world.watch.breach("a pod for images takes nothing else", f"{who} has GPUs", node)
 

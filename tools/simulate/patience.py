@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuward import names
+from gpuward.model.states import State
 from gpuward.sandbox.gpus import devices_wanted
 from tools.simulate.known import known_settings
 from tools.simulate.leaving import users_of
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 REQUESTS: Final = (names.UPGRADE_REQUESTED, names.SAFE_LOAD)
+LEAVING: Final = (State.WAIT_FOR_JOBS_REQUIRED, State.POD_DELETION_REQUIRED, State.DRAIN_REQUIRED)
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]*")
 
 
@@ -92,6 +94,19 @@ def forbidden_before_idle(pod: Object, node: str, world: SimulatedWorld) -> str 
 
 def _is_ready(pod: Object) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions") or ())
+
+
+def gives_up_after(world: SimulatedWorld, node: str) -> float | None:
+    """Return how long a node may wait for its pods before it serves again or fails; None where it may wait, or does not."""
+    settings, version, _ = world.watch.history.setting("undrainable")
+    behaviour, sight = (settings or {}).get("behaviour"), world.watch.history.now(node)
+    if behaviour not in ("Skip", "Fail") or any(map(is_broken, world.watch.history.settings_since(version))):
+        return None
+    if sight is None or sight.state not in LEAVING or is_paused(world.leader, world.watch.history, node):
+        return None
+    pods = world.driver_pods(node)
+    untouched = len(pods) == 1 and not pods[0]["metadata"].get("deletionTimestamp") and _is_ready(pods[0])
+    return seconds(settings.get("after", "60m")) if untouched and sight.ready else None
 
 
 # Images.

@@ -153,6 +153,8 @@ PLANTS: Final[Mapping[str, tuple[tuple[Place, Make], ...]]] = {
         (("gpuward.upgrade.uncordon", "evicts_nobody"), _always(False)),),
     "images-are-not-waited-for": (
         (("gpuward.upgrade.holding", "FLEET_GATES"), _without("image_not_staged")),),
+    "nobody-is-given-up": (
+        (("gpuward.upgrade.drain", "gives_up_at"), _always(None)),),
     "pods-for-images-stay": (
         (("gpuward.upgrade.staging:_Stager", "_delete"), _always(None)),),
     "pods-for-images-take-gpus": (
