@@ -10,8 +10,11 @@ import pytest
 from gpuward import names
 from gpuward.model.actions import GrantNodes, PatchNode
 from gpuward.model.plan import Plan
+from gpuward.model.reasons import Reason
+from gpuward.model.rollout import RolloutSettings
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
+from gpuward.model.waves import Share, Wave
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.ledger import read_grants, stamp, write_grants
 from tests import build
@@ -90,6 +93,20 @@ def test_a_grant_that_is_not_used_is_withdrawn_so_that_a_late_patch_fails(auto_u
     rules = msgspec.structs.replace(POLICY, auto_upgrade=auto_upgrade)
     fenced = apply(skipped, [action for action in decide(skipped, rules, build.NOW).actions
                              if isinstance(action, PatchNode) and action.node.name == "n0"][:1])
+    with pytest.raises(Refused):
+        apply(fenced, [late])
+
+
+@pytest.mark.parametrize("waves", [(Wave("canary", nodes=Share(1)),), (Wave("canary", nodes=Share(1), approval=True),)])
+def test_a_granted_node_that_is_to_wait_for_a_wave_by_now_does_not_start(waves: tuple[Wave, ...]) -> None:
+    """As where the patch came late, and the node should have another driver meanwhile."""
+    snapshot = with_grants(queue(4), "n2")
+    late = decide(snapshot, POLICY, build.NOW).actions[0]
+    rules = msgspec.structs.replace(POLICY, rollout=RolloutSettings(waves=waves))
+    plan = decide(snapshot, rules, build.NOW)
+    assert plan.holds["n2"].reason is Reason.WAVE_NOT_DONE
+    fenced = apply(snapshot, [action for action in plan.actions if isinstance(action, PatchNode) and action.node.name == "n2"])
+    assert fenced.nodes["n2"].state is QUEUED
     with pytest.raises(Refused):
         apply(fenced, [late])
 

@@ -211,8 +211,10 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
             in_turn = judged.hold is None and hold.reason not in _ITS_OWN
             place += in_turn
             held[name] = (hold, place if in_turn else 0)
-            if hold.reason is Reason.IDLE_AWAITED and (goes := _patient(judged, now, granted=name in granted)) is not None:
-                started[name] = goes
+            if hold.reason is Reason.IDLE_AWAITED and not node.record.waiting:
+                started[name] = partial(begins_to_wait, judged.path, now)
+            elif judged.hold is None and name in granted and judged.quiet and hold.reason is not Reason.WRITE_REFUSED:
+                started[name] = partial(withdraw, judged.path)
             continue
         if snapshot.grants is None or name in granted:
             started[name] = partial(_start, judged.path, policy, now)
@@ -224,13 +226,6 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
                 held[name] = (hold, place)
         fleets.admit(node, policy)
     return _Admission(fleets.of(policy), started, held, wanted)
-
-
-def _patient(judged: NodeDecision, now: float, *, granted: bool) -> Callable[[], NodeProgress] | None:
-    """Return what is written of a node that is held until it is idle: since when, and that it starts by no grant from before."""
-    if not judged.path.node.record.waiting:
-        return partial(begins_to_wait, judged.path, now)
-    return partial(withdraw, judged.path) if granted and judged.quiet else None
 
 
 def _start(path: NodeProgress, policy: UpgradePolicy, now: float) -> NodeProgress:

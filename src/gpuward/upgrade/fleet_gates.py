@@ -154,7 +154,7 @@ def max_parallel(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold |
     return None
 
 
-FLEET_GATES: tuple[Gate, ...] = (
+PERMITTING_GATES: tuple[Gate, ...] = (
     rollout_aborted,
     plan_differs,
     failure_budget,
@@ -162,6 +162,10 @@ FLEET_GATES: tuple[Gate, ...] = (
     wave_waits,
     idle_awaited,
     window_shut,
+)
+"""Those that say whether a node may start at all, however much room the limits have."""
+FLEET_GATES: tuple[Gate, ...] = (
+    *PERMITTING_GATES,
     image_not_staged,
     eviction_budget,
     domain_limit,

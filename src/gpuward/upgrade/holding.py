@@ -14,8 +14,7 @@ from gpuward.model.waits import Undecided
 from gpuward.upgrade.destinations import Fleets
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import Fleet
-from gpuward.upgrade.fleet_gates import FLEET_GATES
-from gpuward.upgrade.idle_gate import idle_awaited
+from gpuward.upgrade.fleet_gates import FLEET_GATES, PERMITTING_GATES
 from gpuward.upgrade.refused import is_past, refused, rests
 
 _Held = tuple[Fleet, dict[str, tuple[NodeFacts, Hold]]]
@@ -64,12 +63,14 @@ class Holding:
 
 
 def held_by_the_fleet(node: NodeFacts, fleets: Fleets, policy: UpgradePolicy, *, granted: bool) -> Hold | None:
-    """Return what holds a node that nothing about itself holds. A granted one has its place already."""
+    """Return what holds a node that nothing about itself holds. A granted one has its place already, but may have to wait again:
+    its patch can come late, when it should have another driver, and others wait for an approval.
+    """
     fleet = fleets.of(policy)
     if node.refused is not None and rests(node.refused, fleet.now):
         return refused(node, node.refused, fleet.now)
     try:
-        gates = (idle_awaited,) if granted else FLEET_GATES  # pods may have come to it since
+        gates = PERMITTING_GATES if granted else FLEET_GATES
         hold = next((held for gate in gates if (held := gate(node, fleet, policy)) is not None), None)
         hold = hold if hold is not None or granted else fleets.held_there(node, policy)
     except Exception as error:  # it is this node's trouble alone

@@ -1,7 +1,7 @@
 """The labels by which waves choose a node. It stays in the wave in which it began.
 
-GPU feature discovery takes its labels away with the driver, and people may edit others meanwhile: later waves would start then, as
-if the node had never been in its own.
+GPU feature discovery takes its labels away with the driver, and people may edit others meanwhile: later waves would start then,
+as if the node had never been in its own.
 """
 
 from __future__ import annotations
