@@ -246,6 +246,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.DRIVER_KEPT: _evict,
     Reason.WINDOW_SHUT: _unbar,
     Reason.IDLE_AWAITED: _wait_no_more,
+    Reason.PLAN_DIFFERS: waves.another_plan,
     Reason.ABORTED: waves.resume,
     Reason.PLAN_DIFFERS: waves.approve_of_plan,
     Reason.WAVE_FAILED: waves.look_at_failures,

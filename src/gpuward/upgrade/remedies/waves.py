@@ -33,6 +33,18 @@ def promote(question: Question) -> Iterator[Fix]:
     yield _said(question, "promote", "let the next wave go now", promoted=_word(question, *_waiting(question)))
 
 
+def another_plan(question: Question) -> Iterator[Candidate]:
+    """Approve of the rollout as it would go now, or of no plan any more."""
+    case = question.case
+    rollout = replace(case.policy.rollout, approved_plan=None)
+    change = partial(policy_fixes.under, before=case.policy, after=replace(case.policy, rollout=rollout))
+    risk = "nodes start as the rollout would go now, with all that differs"
+    again = command_for("approve --plan plan.json", case.policy.driver)
+    yield Fix("approve of the rollout as it would go now", change, f"gpuward plan --save plan.json && {again}", risk)
+    yield Fix("keep to no plan any more", change, f"kubectl annotate {policy_fixes.driver_source(case)} {names.APPROVED_PLAN}-",
+              "nodes start however the rollout goes, also when it is changed later")
+
+
 def end_soak(question: Question) -> Iterator[Candidate]:
     """End the soak and, where somebody has to approve then, approve as well."""
     ends = list(promote(question))
