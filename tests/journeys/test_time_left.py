@@ -89,8 +89,8 @@ async def test_where_a_node_is_held_nobody_knows_how_long(stage: Stage) -> None:
     await stage.upgrade_to(OLD)
     await stage.until(lambda: stage.hold("gpu-1") == "BudgetBlocks")
     told = (await status_of(stage))["estimate"]
-    assert (told["secondsLeft"], told["unknownBecause"]) == (None, "1 node is held (BudgetBlocks)")
-    assert "  time left unknown: 1 node is held (BudgetBlocks)" in await shown(stage, SMALL)
+    assert (told["secondsLeft"], told["unknownBecause"]) == (None, "1 node needs somebody (BudgetBlocks)")
+    assert "  time left unknown: 1 node needs somebody (BudgetBlocks)" in await shown(stage, SMALL)
 
 
 @on_stage(gpu_nodes=12, upgrade={"maxParallelUpgrades": 1, "maxUnavailable": "100%"})

@@ -121,7 +121,7 @@ def test_a_fleet_that_is_done_has_no_time_left() -> None:
 def test_a_node_that_is_held_without_an_end_makes_it_unknown() -> None:
     holder = build.pod("b0", "holder", holds="hostPath /dev/nvidia0", owner="ReplicaSet")
     told = estimated(remembering("a0", 300.0), remembering("b0", 300.0, to="550"), done=1, pods=(holder,))
-    assert str(told) == "time left unknown: 1 node is held (HeldDevices)"
+    assert str(told) == "time left unknown: 1 node needs somebody (HeldDevices)"
     assert told is not None
     assert (told.as_json() or {})["secondsLeft"] is None
 
@@ -142,7 +142,7 @@ def test_each_reason_that_holds_nodes_is_named_with_its_nodes() -> None:
     holder = build.pod("b0", "holder", holds="hostPath /dev/nvidia0", owner="ReplicaSet")
     silent = msgspec.structs.replace(remembering("c0", 300.0, to="550"), ready=False)
     told = estimated(remembering("a0", 300.0), remembering("b0", 300.0, to="550"), silent, done=1, pods=(holder,))
-    assert str(told) == "time left unknown: 2 nodes are held (1 HeldDevices, 1 NodeNotReady)"
+    assert str(told) == "time left unknown: 2 nodes need somebody (1 HeldDevices, 1 NodeNotReady)"
 
 
 def test_jobs_that_may_run_for_ever_make_it_unknown() -> None:
@@ -301,4 +301,4 @@ def test_a_time_to_be_done_by_that_has_passed_is_said_whatever_else_is_known() -
     assert str(estimated(remembering("a0", 300.0, to="550", failures=1), rollout=late)) == "finishBy was 2 h ago"
     silent = msgspec.structs.replace(remembering("c0", 300.0, to="550"), ready=False)
     held = estimated(remembering("a0", 300.0), silent, done=1, rollout=late)
-    assert str(held) == "time left unknown: 1 node is held (NodeNotReady); finishBy was 2 h ago"
+    assert str(held) == "time left unknown: 1 node needs somebody (NodeNotReady); finishBy was 2 h ago"

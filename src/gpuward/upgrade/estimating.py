@@ -224,8 +224,8 @@ def _told(stuck: Counter[Reason]) -> str:
     nodes = sum((held or stuck).values())
     reasons = sorted((held or stuck).items(), key=lambda each: (-each[1], each[0]))
     named = ", ".join(f"{count} {reason}" for reason, count in reasons) if reasons[1:] else reasons[0][0]
-    what = f"{'held' if held else 'waiting'} ({named})"
-    return f"1 node is {what}" if nodes == 1 else f"{nodes} nodes are {what}"
+    one, many = ("needs somebody", "need somebody") if held else ("is waiting", "are waiting")
+    return f"1 node {one} ({named})" if nodes == 1 else f"{nodes} nodes {many} ({named})"
 
 
 def _elapsed(node: NodeDecision, now: float) -> float:
