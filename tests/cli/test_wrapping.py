@@ -10,6 +10,7 @@ import struct
 import subprocess
 import termios
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -18,6 +19,7 @@ from gpuward.cli.explain import show
 from gpuward.cli.explanation import Explanation, LeavingPod
 from gpuward.cli.layout import lay_out
 from gpuward.cli.leader import Leader
+from gpuward.cli.podwords import PodWords
 from gpuward.cli.shadow import Shadowed, Stuck, _print
 from gpuward.cli.terminal import styled
 from gpuward.cli.wrapping import wrapped_command
@@ -67,6 +69,16 @@ def test_80_columns_show_which_pods_may_be_evicted_and_break_lines_at_words() ->
     assert "ml/b (owner none, priority 1000) disruption budget ml/b lets none go now" in text
     assert "who lose what they have not saved, and no controller starts these pods again: ml/a, ml/b" in text
     assert all(line.startswith("  ") for line in lines if "note that" in line)
+
+
+def test_80_columns_show_all_that_a_kubelet_says_of_a_pod() -> None:
+    message = 'Back-off pulling image "nvcr.io/nvidia/driver:595.91.x-ubuntu22.04": ErrImagePull: rpc error: code = NotFound'
+    why = "runs, but is not ready, 2 restarts, its last exit code was 1"
+    words = PodWords("nvidia-driver-daemonset-btn6l", "container nvidia-driver-ctr", why, message)
+    lines = shown(msgspec.structs.replace(explanation(), said=(words,), remedies=()), 80)
+    assert max(len(line) for line in lines) <= 80
+    assert message in " ".join(" ".join(lines).split())
+    assert f"    {message}" in shown(msgspec.structs.replace(explanation(), said=(words,)), 80, terminal=False)
 
 
 def test_a_command_that_is_copied_from_80_columns_is_the_same_command() -> None:

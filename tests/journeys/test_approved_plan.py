@@ -11,7 +11,7 @@ from gpuward.cli.savedplan import SavedPlan, approve_plan, differing, read_plan,
 from gpuward.kube import resources
 from gpuward.model.explain import sentence
 from gpuward.model.states import IN_PROGRESS, State
-from tests.journeys.looking import explanation_of
+from tests.journeys.looking import explanation_of, told_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_nvidiadriver import set_driver
 from tests.journeys.test_plan import plan_of
@@ -58,6 +58,7 @@ def test_a_rollout_that_goes_as_planned_is_held_by_nothing_and_another_driver_is
         assert (stage.drivers(), stage.cordons()) == ([new], [])
         told = f"node gpu-1 would get another driver ({another}, not {'575' if mode == PRECOMPILED else NEW})"
         assert told in sentence(stage.operator.plan.holds["gpu-1"])
+        assert await told_of(stage, "gpu-1", "TURN") == "", "no node has a turn while none may start"
         await approved(stage, tmp_path, "")
         await stage.until(lambda: new not in stage.drivers() and stage.all_are(State.DONE), within=2 * HOUR)
 

@@ -92,8 +92,7 @@ CASES: dict[str, tuple[World, Reason, list[tuple[str, str]]]] = {
     "invalid policy": (of(QUEUED, rules=policy(admit=False)), Reason.INVALID_POLICY, []),
     "plan that somebody approved of, and that the rollout does not keep to": (
         of(QUEUED, rules=policy(rollout=RolloutSettings(approved_plan=ApprovedPlan()))), Reason.PLAN_DIFFERS,
-        [("save the plan as it is by now, look at it, and approve of it", AT_ONCE),
-         ("or have the rollout keep to no plan", AT_ONCE)],
+        [("approve of the rollout as it would go now", AT_ONCE), ("keep to no plan any more", AT_ONCE)],
     ),
     "node not ready": (
         of(node(state=State.UPGRADE_REQUIRED, ready=False)), Reason.NODE_NOT_READY, [("get node n0 Ready again", AT_ONCE)],
@@ -164,7 +163,7 @@ CASES: dict[str, tuple[World, Reason, list[tuple[str, str]]]] = {
         World(replace(of(QUEUED, gpu_pod()).snapshot, budgets=(TIGHT, BudgetView("default", "b", allowed=1)))),
         Reason.PROTECTED_PODS,
         [("delete disruption budget default/web", AT_ONCE),
-         ("delete disruption budget default/b", "this node is then held by something else")],
+         ("delete disruption budget default/b", "then this node waits")],
     ),
     "refused eviction": (
         refused(gpu_pod(), TIGHT), Reason.EVICTION_REFUSED,

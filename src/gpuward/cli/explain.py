@@ -38,6 +38,7 @@ from gpuward.model.record import CordonOwner, format_time
 from gpuward.model.states import State
 from gpuward.model.waits import Starting
 from gpuward.model.withheld import selecting
+from gpuward.report.groups import Group
 from gpuward.report.idle import FOR_OPERATOR
 from gpuward.report.nodes import MOVING, NOTHING_GOES_ON
 from gpuward.upgrade.remedies import Remedy, ordinal
@@ -164,11 +165,11 @@ def _say_remedy(out: Console, number: int, remedy: Remedy) -> None:
 
 def _say_words(out: Console, words: PodWords) -> None:
     """Print what a pod says; a line of its log takes a line here, however long it is."""
-    out.print(styled(f"  {words.container} of pod {words.pod}: {words.why}"), soft_wrap=True)
+    say_sentence(f"  {words.container} of pod {words.pod}: {words.why}", 4, out)
     for line in words.message.splitlines():
-        out.print(styled(f"    {line}"), no_wrap=True, overflow="ellipsis")
+        say_sentence(f"    {line}", 4, out)
     if words.unread:
-        out.print(styled(f"    its log cannot be read: {words.unread}"), soft_wrap=True)
+        say_sentence(f"    its log cannot be read: {words.unread}", 6, out)
     elif words.log:
         out.print("    the end of its log:")
     for line in words.log:
@@ -196,7 +197,7 @@ def _facts(found: Explanation, leader: Leader) -> list[tuple[str, str]]:
         facts.append(("EVENT", f"{age(now - found.event[0])} ago the operator said: {found.event[1]}"))
     if found.next:
         facts.append(("NEXT", f"{' -> '.join(found.next)}, as soon as the operator acts"))
-    if status.turn and (status.hold is None or not status.hold.reason.needs_person):
+    if status.turn and found.report is not None and found.report.group is Group.WAITING:
         facts.append(("TURN", f"{ordinal(status.turn)} of those that wait to start"))
     if (failure := found.failure) is not None:
         times = f"{failure.attempts} time{'s' if failure.attempts > 1 else ''}"

@@ -158,7 +158,7 @@ def outlook(before: NodeStatus, after: NodeStatus) -> str:
         return "this node starts at once"
     if after.hold is None:
         return "this node goes on at once"
-    if after.hold.reason is Reason.ANALYSIS_RUNNING:
+    if after.hold.reason in (Reason.ANALYSIS_RUNNING, Reason.BUDGET_USED_UP):
         return f"then this node waits: {sentence(after.hold)}"
     if after.hold.reason is Reason.SKIPPED:
         return "this node keeps the driver that it has, and no rollout waits for it"
@@ -168,7 +168,7 @@ def outlook(before: NodeStatus, after: NodeStatus) -> str:
     if after.state in IN_PROGRESS:
         return f"this node goes on: it {_from_it(sentence(after.hold))}"
     if after.hold.reason.in_passing or after.hold.reason in ON_THE_WAY:
-        return f"then this node goes on: {sentence(after.hold)}"
+        return f"then this node goes on: it {_from_it(sentence(after.hold))}"
     return f"this node is then held by something else: {sentence(after.hold)}"
 
 

@@ -248,7 +248,6 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.IDLE_AWAITED: _wait_no_more,
     Reason.PLAN_DIFFERS: waves.another_plan,
     Reason.ABORTED: waves.resume,
-    Reason.PLAN_DIFFERS: waves.approve_of_plan,
     Reason.WAVE_FAILED: waves.look_at_failures,
     Reason.WAVE_NOT_DONE: waves.go_without,
     Reason.WAVE_SOAKING: waves.end_soak,

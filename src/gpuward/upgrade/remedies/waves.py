@@ -20,7 +20,6 @@ from gpuward.upgrade.remedies.rollback import take_back
 replace = msgspec.structs.replace
 MOST_SKIPPED = 2
 """Nodes that a person is told to skip."""
-PLAN_FILE = "plan.json"
 
 
 def approve(question: Question) -> Iterator[Fix]:
@@ -88,21 +87,6 @@ def go_without(question: Question) -> Iterator[Candidate]:
     for name in [name for name in held if name in nodes][:MOST_SKIPPED]:
         yield fixes.label_node(nodes[name], names.UPGRADE_SKIP, "true", f"leave node {name} out of the rollout")
     yield from promote(question)
-
-
-def approve_of_plan(question: Question) -> Iterator[Fix]:
-    """Approve of the rollout as it would go now, or have it keep to no plan."""
-    case = question.case
-    after = replace(case.policy, rollout=replace(case.policy.rollout, approved_plan=None))
-    change = partial(policy_fixes.under, before=case.policy, after=after)
-    option = f" --driver {quote(case.policy.driver)}" if case.policy.driver else ""
-    save = f"gpuward plan --save {PLAN_FILE}"
-    yield Fix("save the plan as it is by now, look at it, and approve of it", change,
-              f"gpuward approve --plan {PLAN_FILE}{option}",
-              "nodes start by what was changed since the plan was approved of", (save,))
-    yield Fix("or have the rollout keep to no plan", change,
-              f"kubectl annotate {policy_fixes.driver_source(case)} {names.APPROVED_PLAN}-",
-              "nothing keeps the rollout to what somebody approved of any more")
 
 
 def widen(question: Question) -> Iterator[Candidate]:
