@@ -87,9 +87,15 @@ def said_by_operator(picture: Picture) -> list[str]:
         told.append(message)
     of_upgrade = str(upgrade.get("message") or "")
     differs = upgrade.get("status") != "True" and upgrade.get("reason") != rollout_of(picture.plan).reason
-    if of_upgrade and (differs or any(each in of_upgrade for each in REMEMBERED)):
+    if of_upgrade and (differs or any(each in of_upgrade for each in _unseen(picture))):
         told.append(f"{upgrade.get('reason')}: {of_upgrade}")
     return [each for each in told if not any(str(problem) in each for problem in picture.active.problems)]
+
+
+def _unseen(picture: Picture) -> list[Reason]:
+    """Return the reasons that only the operator knows; that a budget refuses now the nodes' own lines tell as well."""
+    seen = any(hold.reason is Reason.EVICTION_REFUSED for hold in picture.plan.holds.values())
+    return [each for each in REMEMBERED if not (seen and each is Reason.EVICTION_REFUSED)]
 
 
 def warnings_of(picture: Picture) -> tuple[str, ...]:

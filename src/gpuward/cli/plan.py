@@ -19,7 +19,7 @@ from gpuward.cli.manifests import not_in_force
 from gpuward.cli.overview import warnings_of
 from gpuward.cli.savedplan import SavedPlan, differing, read_plan, saved_plan, told_of_saved, write_plan
 from gpuward.cli.targets import check_version
-from gpuward.cli.terminal import console, printable, say, say_json, styled
+from gpuward.cli.terminal import console, printable, say, say_json, say_sentence, styled
 from gpuward.cli.view import GAP, NARROW
 from gpuward.cli.wrapping import wrapped
 from gpuward.model.listing import listed
@@ -31,6 +31,8 @@ from gpuward.report.when import When
 
 TITLES: Final = ("NODE", "DRIVER", "WHEN", "PODS")
 INDENT: Final = "     "
+HANG: Final = 2
+"""Blanks before what is left of a sentence."""
 FAILED: Final = 1
 """What the command ends with where a policy cannot be followed: what it shows is the plan under what was valid last."""
 CHANGES: Final = 2
@@ -134,7 +136,7 @@ def _node(one: PlannedNode) -> dict[str, Any]:
 
 def _show(found: Foresight) -> None:
     for line in lines(found):
-        say(line)
+        say_sentence(line, HANG)
     planned = [one for one in found.nodes if one.when is not When.NEVER]
     if planned:
         shown = console()

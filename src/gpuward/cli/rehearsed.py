@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from rich.table import Table
 
-from gpuward.cli.terminal import console, say, styled
+from gpuward.cli.terminal import console, say, say_sentence, styled
 from gpuward.cli.view import age
 from gpuward.model.listing import listed
 from gpuward.model.reasons import Reason
@@ -24,7 +24,7 @@ _COLOURS: Final = {True: "red", False: ""}
 def show(found: Rehearsal, manifest: Manifest, assumed: Assumptions) -> None:
     """Print it for people."""
     for line in summary(found, manifest):
-        say(line)
+        say_sentence(line, 2)
     touched = [node for node in found.first.nodes if node.started is not None or node.done is None]
     if touched:
         console().print(_table(touched))
@@ -35,7 +35,7 @@ def show(found: Rehearsal, manifest: Manifest, assumed: Assumptions) -> None:
             say("")
             say(title)
         for line in told:
-            say(f"  {line}")
+            say_sentence(f"  {line}", 4 + len(line) - len(line.lstrip()))
 
 
 def summary(found: Rehearsal, manifest: Manifest) -> Iterator[str]:
