@@ -142,3 +142,28 @@ def test_no_pod_comes_again_to_a_node_that_is_emptied(tmp_path: Path, eviction: 
     assert server.evictions == 1, said.getvalue()
     assert server.cordons == [True, False]
     assert not (tmp_path / "sys/module/nvidia").exists()
+
+
+class Gone(Server):
+    """Be a cluster from which the node is deleted while its pods are looked at."""
+
+    def get(self, path: str) -> dict[str, Any]:
+        if self.failures:
+            raise self.failures[0]
+        return super().get(path)
+
+    def list(self, path: str, *, labels: str = "", fields: str = "") -> list[dict[str, Any]]:
+        self.failures = [errors.NotFound('nodes "gpu-1" not found')]
+        return super().list(path)
+
+
+def test_nobody_is_told_that_a_node_will_be_given_back_that_has_gone(tmp_path: Path) -> None:
+    for name in ("root/run/nvidia", "sys/module/nvidia", "proc"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "sys/module/nvidia/refcnt").write_text("0\n")
+    machine, clock = Machine(tmp_path / "root", tmp_path / "sys", tmp_path / "proc"), count(0.0, 10.0)
+    with pytest.raises(errors.NotFound) as error:
+        DriverManager(Settings("gpu-1"), machine, Gone([]), Teller(io.StringIO()),
+                      monotonic=lambda: next(clock), sleep=lambda seconds: None).uninstall()
+    assert str(error.value) == 'nodes "gpu-1" not found'
+    assert not getattr(error.value, "__notes__", [])

@@ -188,3 +188,11 @@ def test_what_cannot_be_used_is_named(arguments: list[str], changed: dict[str, s
         read_settings(arguments, {**ENVIRONMENT, **changed})
     assert str(error.value) == said
     assert error.value.exit_code == (3 if isinstance(error.value, UnknownCommandError) else 1)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["help"], ["h"]])
+def test_help_is_no_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        read_settings(arguments, {})
+    assert ended.value.code == 0
+    assert "uninstall_driver" in capsys.readouterr().out

@@ -282,6 +282,8 @@ class DriverManager:
         while True:
             try:
                 given = self._finish(give_back(gatherer.of_node(), self.settings), gatherer)
+            except errors.NotFound:  # the node itself has gone
+                return ""
             except Exception as error:  # also a defect must not hide why the driver manager ended
                 why = str(error) if isinstance(error, errors.GpuwardError) else f"{type(error).__name__}: {error}"
                 if isinstance(error, (errors.Conflict, errors.Unauthorized, *PASSING)) and self.monotonic() + pause < until:

@@ -30,6 +30,7 @@ FLAGS: Final = {
     "force-reinstall": Flag("FORCE_REINSTALL", "false", "Unload a driver of the wanted configuration, too.", switch=True),
     "kubeconfig": Flag("KUBECONFIG", "", "Use this kubeconfig file."),
 }
+ABOUT: Final = "Make room on a node for the driver that is to be installed."
 HELP: Final = """Commands:
   uninstall_driver  unload the driver that is there, unless it is the wanted one
   preflight_check   check flags, variables and the way to the API server"""
@@ -56,8 +57,9 @@ def read_settings(arguments: Sequence[str], environ: Mapping[str, str]) -> Calle
     Raises:
         InputError: a value cannot be used; the message names the flag or the variable.
     """
-    flags = read_flags(
-        "driver-manager", "Make room on a node for the driver that is to be installed.", FLAGS, arguments, environ, HELP)
+    flags = read_flags("driver-manager", ABOUT, FLAGS, arguments, environ, HELP)
+    if flags.words in (("help",), ("h",)):
+        read_flags("driver-manager", ABOUT, FLAGS, ["--help"], environ, HELP)
     command = " ".join(flags.words) or "preflight_check"
     if command not in COMMANDS:
         raise UnknownCommandError("command", command, f"there are {' and '.join(COMMANDS)}")
