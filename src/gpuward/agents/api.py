@@ -92,6 +92,11 @@ class Access(Protocol):
     @property
     def server(self) -> str: ...
 
+    @property
+    def server_name(self) -> str:
+        """The name that the server's certificate must carry; empty where that is its host's."""
+        ...
+
     def headers(self) -> Mapping[str, str]:
         """Return the headers by which the server knows us, as they are now. Raises errors.KubeconfigError."""
         ...
@@ -107,6 +112,7 @@ class PodAccess:
 
     server: str
     folder: Path = SERVICE_ACCOUNT
+    server_name: str = ""
 
     def headers(self) -> Mapping[str, str]:
         """Return the header with the token."""
@@ -279,7 +285,7 @@ class KubernetesApi:
         server = urlsplit(self.access.server)
         host, port = server.hostname or "", server.port
         return (http.client.HTTPConnection(host, port or 80) if server.scheme == "http" else
-                http.client.HTTPSConnection(host, port or 443, context=self.access.context()))
+                _Secure(host, port or 443, self.access.context(), self.access.server_name or host))
 
     def _timeout(self) -> float:
         if (left := self._until - self.monotonic()) <= 0:
@@ -291,6 +297,19 @@ class KubernetesApi:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+class _Secure(http.client.HTTPConnection):
+    """Connect over TLS to a server whose certificate may carry another name than its host's."""
+
+    def __init__(self, host: str, port: int, trusted: ssl.SSLContext, name: str) -> None:
+        super().__init__(host, port)
+        self.default_port, self._trusted, self._name = 443, trusted, name
+
+    def connect(self) -> None:
+        """Connect, and see whose certificate the server has."""
+        super().connect()
+        self.sock = self._trusted.wrap_socket(self.sock, server_hostname=self._name)
 
 
 def _asked(error: errors.GpuwardError) -> float:

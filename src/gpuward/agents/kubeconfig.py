@@ -30,6 +30,11 @@ class KubeconfigAccess:
     def server(self) -> str:
         return self.found_by.server
 
+    @property
+    def server_name(self) -> str:
+        """The name that the server's certificate must carry; empty where that is its host's."""
+        return self.found_by.trust.server_name
+
     def headers(self) -> Mapping[str, str]:
         """Return the headers by which the server knows us."""
         # Each time with an event loop of its own, so with credentials of their own.
