@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from tests.journeys.test_windows import ask
 HOUR = 3600
 
 
-async def unending(stage: Stage, mode: str, nodes: tuple[str, ...] = ("gpu-1",), **rules: Any) -> str:
+async def unending(stage: Stage, mode: str, nodes: tuple[str, ...] = ("gpu-1",), waves: Sequence[Any] = (), **rules: Any) -> str:
     """Run pods that a finalizer keeps, let evictions take as long as they want, and ask for another driver."""
     await installed(stage, mode, out=1)
     if mode == NVIDIADRIVER:
@@ -31,7 +32,7 @@ async def unending(stage: Stage, mode: str, nodes: tuple[str, ...] = ("gpu-1",),
         pod = stage.run_pod(f"training-{node}", node, owned=True)
         namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         await stage.user.patch_merge(resources.PODS, name, {"metadata": {"finalizers": ["example.com/kept"]}}, namespace)
-    await apply(stage, undrainable={"after": "20m", **rules})
+    await apply(stage, undrainable={"after": "20m", **rules}, waves=list(waves))
     await stage.rest(10)
     (old,) = stage.drivers()
     await ask(stage, mode)
@@ -144,3 +145,19 @@ async def test_a_failed_node_serves_on(stage: Stage) -> None:
     await unending(stage, COMPILED, behaviour="Fail")
     await stage.until(lambda: stage.state("gpu-1") == State.FAILED, within=2 * HOUR)
     assert (stage.driver("gpu-1"), stage.cordoned("gpu-1")) == (OLD, False)
+
+
+@MODES
+@pytest.mark.parametrize("behaviour", ["Skip", "Quarantine"])
+def test_a_canary_whose_only_node_is_given_up_lets_no_later_wave_start(behaviour: str, mode: str) -> None:
+    @on_stage(gpu_nodes=3)
+    async def scenario(stage: Stage) -> None:
+        old = await unending(stage, mode, waves=[{"name": "canary", "nodes": 1}], behaviour=behaviour)
+        await stage.until(lambda: stage.hold("gpu-1") in ("Undrainable", "Quarantined"), within=2 * HOUR)
+        await stage.rest(2 * HOUR)
+        assert stage.drivers() == [old], "nobody has seen the new driver run"
+        assert {stage.hold(node) for node in ("gpu-2", "gpu-3")} == {"WaveNotDone"}
+        await free(stage, "gpu-1")
+        await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=2 * HOUR)
+
+    scenario()
