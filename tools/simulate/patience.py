@@ -45,7 +45,9 @@ def nobody_goes_past_a_canary_whose_check_has_not_passed(change: NodeChange, wor
     for governor in (each for owner in {"", *owners} for each in change.history.every(owner)):
         if after.target in word_of(governor, names.PROMOTED).get("targets", ()):
             return None
-    told = [each for each in world.prometheus.told if each.at >= sent.at and not set(tried).isdisjoint(NAME.findall(each.query))]
+    asked = world.watch.asked_since(after.target)
+    own = {name for name in change.history.nodes() if change.history.owners(name, change.writer) & owners}
+    told = [each for each in world.prometheus.told if each.at >= asked and not own.isdisjoint(NAME.findall(each.query))]
     for check in checks:
         if not _has_passed(told, seconds(check["for"]), terms[0].at):
             shown = ", ".join(f"{each.mood} at {each.at - world.began:.1f}" for each in told[-4:])
@@ -133,8 +135,11 @@ def wrong_staging_pod(pod: Object, process: Process, world: SimulatedWorld) -> s
     view = world.watch.history.view(node, process)
     if view is not None and view.skipped:
         return "the node is to be skipped"
+    # Those for an earlier driver go in the very pass that makes these.
+    own = pod["metadata"]
     others = [meta for meta in (each["metadata"] for each in _staging_pods(world) if _pulls(each, world))
-              if meta["uid"] != pod["metadata"]["uid"] and int(meta["resourceVersion"]) <= process.known["pods"]]
+              if meta["uid"] != own["uid"] and int(meta["resourceVersion"]) <= process.known["pods"]
+              and meta["labels"].get(names.STAGING_IMAGES) == own["labels"].get(names.STAGING_IMAGES)]
     settings = known_settings(process, world.watch.history)
     most = max((_prestage(spec).get("parallel", 10) for spec in settings if spec is not None), default=None)
     if most is not None and None not in settings and len(others) >= most:

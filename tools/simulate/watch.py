@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -308,6 +309,14 @@ class Watch:
         return {text for seen in self._digests.values() for number, (_, _, text) in enumerate(seen)
                 if number + 1 == len(seen) or seen[number + 1][0] > shown or seen[number + 1][1] > at}
 
+    def asked_since(self, target: str) -> float:
+        """Return since when the DaemonSet of a revision has asked for the driver that it asks for; its labels may be newer."""
+        revisions = self.world.sandbox.store.list("controllerrevisions.apps", names.DEFAULT_NAMESPACE)
+        owners = {ref["uid"] for each in revisions if (each["metadata"].get("labels") or {}).get(names.REVISION_HASH) == target
+                  for ref in each["metadata"].get("ownerReferences") or ()}
+        found = [self._digests[uid] for uid in owners if uid in self._digests]
+        return min(map(_unchanged_since, found), default=0.0)
+
     def bound_at(self, pod: Object) -> int:
         """Return the version at which a pod got its node."""
         return self._bound.get(pod["metadata"]["uid"], 0)
@@ -319,6 +328,13 @@ class Watch:
 
 def _unless_deleted(event: Event) -> Object | None:
     return None if event.type == "DELETED" else event.obj
+
+
+def _unchanged_since(digests: Sequence[tuple[int, float, str]]) -> float:
+    """Return since when a DaemonSet has asked for the same driver."""
+    last = digests[-1][2]
+    *_, (_, at, _) = takewhile(lambda one: one[2] == last, reversed(digests))
+    return at
 
 
 def _eviction(request: Request) -> str:
