@@ -167,6 +167,17 @@ class History:
         self._settings.append((version, spec))
         self._settings_at.append(at)
 
+    def wanted_since(self, field: str) -> tuple[list[Any], float]:
+        """Return what a field of the RolloutPolicy has had since it is there without a break, and since when that is."""
+        values: list[Any] = []
+        at = 0.0
+        for (_, spec), then in zip(reversed(self._settings), reversed(self._settings_at), strict=True):
+            if spec.get(field) is None:
+                break
+            values.append(spec[field])
+            at = then
+        return values, at
+
     def setting(self, field: str) -> tuple[Any, int, float]:
         """Return what a field of the RolloutPolicy has, and since which version and which time it has that."""
         value, since = self._settings[-1][1].get(field), len(self._settings) - 1

@@ -40,6 +40,8 @@ class Loops:
         self._asked: dict[tuple[str, str], deque[float]] = {}
         self._deleted: dict[tuple[str, str], list[tuple[float, str]]] = {}
         """When a process deleted which revisions' driver pods on a node."""
+        self._starts: dict[str, list[float]] = {}
+        """When a node was started."""
         self.most: dict[str, int] = {}
         """The most that was ever asked for within a minute, by kind."""
 
@@ -51,8 +53,13 @@ class Loops:
         self._count(process, kind, about, WRITES.get(kind, OTHERS))
 
     def evicted(self, process: Process, owner: str, node: str) -> None:
-        """Take an eviction that was granted."""
-        self._count(process, "evictions", f"{owner} from {node}", EVICTIONS)
+        """Take an eviction that was granted; a node that starts for yet another driver is emptied anew."""
+        starts = [at for at in self._starts.get(node, ()) if self._world.now() - at <= MINUTE]
+        self._count(process, "evictions", f"{owner} from {node}", EVICTIONS * max(1, len(starts)))
+
+    def started(self, node: str) -> None:
+        """Take it that a node is started."""
+        self._starts.setdefault(node, []).append(self._world.now())
 
     def deleted_driver_pod(self, process: Process, node: str, revision: str) -> None:
         """Take the deletion of a driver pod of a node."""

@@ -76,7 +76,7 @@ def forbidden_before_idle(pod: Object, node: str, world: SimulatedWorld) -> str 
     seen, sight, machine = watch.machines.up_to_date(node), watch.history.now(node), watch.machines.machine(node)
     if seen is None or sight is None or machine is None or not machine.driver or sight.uid != seen.uid:
         return None
-    settings, version, at = watch.history.setting("opportunistic")
+    settings, version, _ = watch.history.setting("opportunistic")
     if settings is None or any(map(is_broken, watch.history.settings_since(version))) or watch.is_overwritten(node):
         return None
     asked, memory = watch.asked_for(node) >= seen.at, sight.memory()
@@ -87,8 +87,9 @@ def forbidden_before_idle(pod: Object, node: str, world: SimulatedWorld) -> str 
         return None  # its driver was touched: what comes to the node is evicted as ever
     if any(each.writer is None and each.in_progress for each in watch.history.sights(node) if each.version > seen.version):
         return None
-    began = max(seen.at, at)
-    left = began + seconds(settings["until"]) - world.now()
+    values, first = watch.history.wanted_since("opportunistic")
+    began = max(seen.at, first)
+    left = began + min(seconds(each["until"]) for each in values) - world.now()
     if left <= 0 or pod["status"].get("phase") in ("Succeeded", "Failed"):
         return None
     return f"it has not waited since before {began - world.began:.1f}, and nobody is to be evicted for {left:.0f} s more"

@@ -144,7 +144,9 @@ class Watch:
             still = self.world.now() - self._stirred > STILL
             tells = event.resource_key in ("nodes", POLICIES, NVIDIA_DRIVERS)
             # A refusal that others kept from being repeated is remembered by one process alone.
-            stirred = tells and (not still or self.world.scenario.stays_broken or self.refused)
+            # How long a node has been idle is counted anew by a new process.
+            counts_anew = self.history.setting("opportunistic")[0] is not None
+            stirred = tells and (not still or self.world.scenario.stays_broken or self.refused or counts_anew)
             if self.complete and event.resource_key not in LEFT_OUT and not stirred:
                 self.breach("a new process finds nothing to do", _what(event))
             if self.resting and still:
@@ -204,6 +206,7 @@ class Watch:
 
     def _note_start(self, change: NodeChange) -> None:
         self.began[change.node] = change.writer.known["nodes"]
+        self.loops.started(change.node)
         if (memory := change.after.memory()) is not None:
             self.sent.setdefault(memory.target, Moment(self.world.now(), change.writer.known["settings"]))
 
