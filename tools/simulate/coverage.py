@@ -63,6 +63,7 @@ GATE_OF: Mapping[Reason, str] = {
 UNMET: Mapping[str, str] = {
     "reason Undecided": "it would be a bug",
     "reason ValidationOff": "nobody takes an operand from a node by its label",
+    "gate validation_off": "nobody takes an operand from a node by its label",
     "reason ImageMissing": "the runs have no registry to ask",
     "gate image_missing": "the runs have no registry to ask",
     "reason DeletionUnseen": "the operator of the runs may list roles",
