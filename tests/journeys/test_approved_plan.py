@@ -136,7 +136,7 @@ def test_whoever_obeys_explain_has_a_rollout_that_differs_go_on(mode: str, which
             await stage.user.patch_merge(of, name, {"metadata": {"annotations": {key.removesuffix("-"): None}}})
         else:
             option = " --driver default" if mode == NVIDIADRIVER else ""
-            assert remedy.commands == (f"gpuward plan --save plan.json && gpuward approve --plan plan.json{option}",)
+            assert remedy.commands == ("gpuward plan --save plan.json", f"gpuward approve --plan plan.json{option}")
             await approved(stage, tmp_path, "")
         await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=2 * HOUR)
 
