@@ -143,6 +143,8 @@ class _Stager:
     def _decide(self, pod: PodView, wanted: _Wanting | None) -> None:
         progress = pod.pulls
         if wanted is None or progress is None or pod.labels.get(names.STAGING_IMAGES) != wanted.images.shape.digest:
+            if progress is not None and not progress.there:  # it pulls until it is gone
+                self._pulling.add(_node_of(pod))
             self._delete(pod, "nobody waits for the images that it has pulled")
         elif wanted.images.there or progress.there:
             self._there(pod, wanted)
