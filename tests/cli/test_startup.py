@@ -12,8 +12,8 @@ from gpuward.cli.commands import commands
 
 OWN = {"gpuward", "gpuward.agents", "gpuward.agents.main", "gpuward.cli", "gpuward.cli.checked", "gpuward.cli.commands",
        "gpuward.cli.extra", "gpuward.cli.main", "gpuward.cli.options", "gpuward.cli.previewcommands", "gpuward.cli.terminal",
-       "gpuward.cli.values", "gpuward.cli.viewcommands", "gpuward.errors", "gpuward.model", "gpuward.model.reasons",
-       "gpuward.names", "gpuward.sandbox", "gpuward.sandbox.known_faults"}
+       "gpuward.cli.values", "gpuward.cli.viewcommands", "gpuward.cli.wrapping", "gpuward.errors", "gpuward.model",
+       "gpuward.model.reasons", "gpuward.names", "gpuward.sandbox", "gpuward.sandbox.known_faults"}
 HEAVY = {"aiohttp", "asyncio", "msgspec", "prometheus_client", "rich", "ssl", "structlog", "yaml"}
 LIST_MODULES = """
 import atexit, json, sys

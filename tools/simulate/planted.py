@@ -138,9 +138,11 @@ PLANTS: Final[Mapping[str, tuple[tuple[Place, Make], ...]]] = {
     "evictions-have-no-back-off": (
         (("gpuward.upgrade.evicting:Eviction", "_before"), _always(None)),),
     "aborts-hold-nobody": (
-        (("gpuward.upgrade.holding", "FLEET_GATES"), _without("rollout_aborted")),),
+        (("gpuward.upgrade.holding", "FLEET_GATES"), _without("rollout_aborted")),
+        (("gpuward.upgrade.holding", "PERMITTING_GATES"), _without("rollout_aborted")),),
     "plans-hold-nobody": (
-        (("gpuward.upgrade.holding", "FLEET_GATES"), _without("plan_differs")),),
+        (("gpuward.upgrade.holding", "FLEET_GATES"), _without("plan_differs")),
+        (("gpuward.upgrade.holding", "PERMITTING_GATES"), _without("plan_differs")),),
     "approvals-are-not-waited-for": (
         (("gpuward.upgrade.wave_gates", "waits_after"), _unapproved),),
     "pauses-evict": (
@@ -149,7 +151,7 @@ PLANTS: Final[Mapping[str, tuple[tuple[Place, Make], ...]]] = {
         (("gpuward.upgrade.waves", "analysis_of"), _nothing_measured),),
     "idle-nodes-are-not-waited-for": (
         (("gpuward.upgrade.holding", "FLEET_GATES"), _without("idle_awaited")),
-        (("gpuward.upgrade.holding", "idle_awaited"), _always(None)),
+        (("gpuward.upgrade.holding", "PERMITTING_GATES"), _without("idle_awaited")),
         (("gpuward.upgrade.uncordon", "evicts_nobody"), _always(False)),),
     "images-are-not-waited-for": (
         (("gpuward.upgrade.holding", "FLEET_GATES"), _without("image_not_staged")),),
