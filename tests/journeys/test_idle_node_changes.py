@@ -44,6 +44,15 @@ async def _to_a_host(stage: Stage, node: str) -> None:
     await stage.label(node, names.WORKLOAD_CONFIG, PASSTHROUGH)
 
 
+async def _with_host(stage: Stage) -> None:
+    """Install the stack, and let a node without workloads be a host of virtual machines."""
+    await stage.installed()
+    await _hosts_allowed(stage)
+    await _to_a_host(stage, NODE)
+    await stage.until(lambda: is_host(stage, NODE))
+    await stage.rest(100)
+
+
 async def _to_containers(stage: Stage, node: str) -> None:
     await stage.label(node, names.WORKLOAD_CONFIG, None)
 
@@ -95,11 +104,7 @@ def test_no_pod_is_put_on_an_idle_node_whose_driver_goes(begin: Begin, leave: Ch
 def test_no_virtual_machine_is_put_on_an_idle_host_that_becomes_a_node_for_containers(gap: float) -> None:
     @on_stage(gpu_nodes=2)
     async def scenario(stage: Stage) -> None:
-        await stage.installed()
-        await _hosts_allowed(stage)
-        await _to_a_host(stage, NODE)
-        await stage.until(lambda: is_host(stage, NODE))
-        await stage.rest(100)
+        await _with_host(stage)
         await _to_containers(stage, NODE)
         await stage.rest(gap)
         ask_for_a_gpu(stage, NODE, "vm", VM_RESOURCE)
@@ -170,11 +175,7 @@ def test_a_pod_that_names_its_node_runs_with_its_driver_or_is_refused(begin: Beg
 def test_a_virtual_machine_that_names_its_host_keeps_its_driver_or_is_refused(gap: float) -> None:
     @on_stage(gpu_nodes=2)
     async def scenario(stage: Stage) -> None:
-        await stage.installed()
-        await _hosts_allowed(stage)
-        await _to_a_host(stage, NODE)
-        await stage.until(lambda: is_host(stage, NODE))
-        await stage.rest(100)
+        await _with_host(stage)
         await _to_containers(stage, NODE)
         await stage.rest(gap)
         run_machine(stage, "vm", NODE)
@@ -193,11 +194,7 @@ def test_a_virtual_machine_that_names_its_host_keeps_its_driver_or_is_refused(ga
 @on_stage(gpu_nodes=2)
 async def test_virtual_machines_under_which_no_driver_can_be_loaded_are_named(stage: Stage) -> None:
     """Somebody labels their host for containers while no operator runs."""
-    await stage.installed()
-    await _hosts_allowed(stage)
-    await _to_a_host(stage, NODE)
-    await stage.until(lambda: is_host(stage, NODE))
-    await stage.rest(100)
+    await _with_host(stage)
     run_machine(stage, "vm", NODE)
     await stage.until(lambda: runs(stage, "vm"))
     labels = {key: value for key, value in stage.labels("gpu-2").items() if key.startswith(names.DEPLOY_PREFIX)}
