@@ -118,6 +118,20 @@ def test_a_pod_that_is_stuck_ends_only_when_the_fault_does() -> None:
     play(story)
 
 
+def test_a_pod_that_is_stuck_has_no_process_any_more_after_a_reboot() -> None:
+    async def story() -> None:
+        cluster = Cluster(linux_node("cpu-1"))
+        cluster.add(pod())
+        await cluster.until(lambda: is_ready(current(cluster)))
+        cluster.sim.faults.add(Fault(FaultKind.STUCK_TERMINATING, pod="p"))
+        cluster.delete(current(cluster))
+        await cluster.rest(60)
+        cluster.sim.kubelets.reboot("cpu-1")
+        await cluster.until(lambda: cluster.store.find("pods", "ml", "p") is None, within=5)
+
+    play(story)
+
+
 def test_an_image_that_cannot_be_pulled_keeps_the_pod_pending() -> None:
     async def story() -> None:
         cluster = Cluster(linux_node("cpu-1"))

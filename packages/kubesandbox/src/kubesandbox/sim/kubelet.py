@@ -307,10 +307,11 @@ class Kubelets:
         if run is not None and run.stop_at is None:
             run.stop()
             run.stop_at = NEVER if run.ignores_stop else now + self._termination(pod)
-        if self._world.faults.hits(FaultKind.STUCK_TERMINATING, node_of(pod), name_of(pod), namespace=namespace_of(pod)):
+        # A pod that has no process to end, as after a reboot, or whose grace is over, goes at once.
+        runs = run is not None and run.has_sandbox
+        if runs and self._world.faults.hits(FaultKind.STUCK_TERMINATING, node_of(pod), name_of(pod), namespace=namespace_of(pod)):
             return
-        # A pod that has no process to end, or whose grace is over, goes at once.
-        until = now if run is None or not run.has_sandbox or run.stop_at is None else min(run.stop_at, deadline)
+        until = now if run is None or not runs or run.stop_at is None else min(run.stop_at, deadline)
         if now < until - 1e-6:
             self._world.queue.add_at(QUEUE, uid, until)
             return
