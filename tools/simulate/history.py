@@ -255,6 +255,13 @@ class History:
             return [last, *(policy for policy in answered if policy is not None)]
         return (watched[-1:] or [None]) + answered + self._pieced_together(process)
 
+    def is_gone(self, process: Knower, driver: str) -> bool:
+        """Tell whether a process may have known an NVIDIADriver to be deleted."""
+        shown, asked = process.known["drivers"], process.known["store"]
+        seen = self._policies.get(driver, [])
+        watched = [policy for version, _, policy in seen if version <= shown]
+        return None in watched[-1:] or any(policy is None and shown < version <= asked for version, _, policy in seen)
+
     def _pieced_together(self, process: Knower) -> list[Object | None]:
         """Return the ClusterPolicies in force in what a process may have made of its watch and newer answers together: an answer
         tells of one of them, and may be ahead of what the watch has yet to show of another one.

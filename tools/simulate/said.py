@@ -92,6 +92,8 @@ def no_node_starts_but_by_the_plan(change: NodeChange, world: SimulatedWorld) ->
         return None
 
     def forbids(governor: Object, knower: Knower) -> str | None:
+        if governor["kind"] == "NVIDIADriver" and change.history.is_gone(knower, governor["metadata"]["name"]):
+            return None  # its plan went with it
         text = _note(governor, names.APPROVED_PLAN)
         return _differs(decoded(text), change, before, world) if text else None
 
