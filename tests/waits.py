@@ -27,7 +27,7 @@ from gpuward.model.uncordoned import Uncordoned
 from gpuward.model.undrainable import Quarantined, Undrainable
 from gpuward.model.unserved import DriverLabelUnknown, DriverRefused, NotSelected, WrongDriverType
 from gpuward.model.views import Owner, Ref
-from gpuward.model.waves import Aborted, ApprovalRequired, WaveFailed, WaveLimit, WaveNotDone, WaveSoaking
+from gpuward.model.waves import Aborted, ApprovalRequired, WaveEmpty, WaveFailed, WaveLimit, WaveNotDone, WaveSoaking
 from gpuward.model.windows import WindowShut
 from gpuward.model.workloads import OperandsKept, Workload, WorkloadKept
 
@@ -94,6 +94,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     DeletionUnseen("a", "roles is forbidden"),
     WindowShut(1_767_312_000.0, "Europe/Berlin"),
     WaveNotDone("canary", 1, 2, ("n1",), 1),
+    WaveEmpty("canary", "pool=canary"),
     WaveFailed("canary", 2, 3, 1, ("n1", "n2")),
     WaveSoaking("canary", 1_767_312_000.0, "Europe/Berlin"),
     WaveSoaking("canary", 1_767_312_000.0, "UTC", True, "a"),

@@ -41,6 +41,7 @@ GATE_OF: Mapping[Reason, str] = {
     Reason.PLAN_DIFFERS: "plan_differs",
     Reason.ABORTED: "rollout_aborted",
     Reason.WAVE_FAILED: "wave_waits",
+    Reason.WAVE_EMPTY: "wave_waits",
     Reason.WAVE_NOT_DONE: "wave_waits",
     Reason.WAVE_SOAKING: "wave_waits",
     Reason.ANALYSIS_FAILED: "wave_waits",

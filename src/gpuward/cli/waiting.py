@@ -22,7 +22,7 @@ from gpuward.report.behind import behind_stuck_waves
 
 STOPPED = frozenset({
     "InvalidPolicy", "Paused", "FailureBudgetExceeded", "NewDriverFails", "TemplateEdited", "NoNodeMayStart", "NodesFailed",
-    "WaveFailed", "AnalysisFailed", "ApprovalRequired", "Aborted", "PlanDiffers"})
+    "WaveFailed", "WaveEmpty", "AnalysisFailed", "ApprovalRequired", "Aborted", "PlanDiffers"})
 """Reasons of the condition that do not end by themselves."""
 SETTLED = 2.0
 """Seconds for which all must be well: an edit of a moment ago has not been taken up by everybody."""

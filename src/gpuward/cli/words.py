@@ -35,8 +35,8 @@ MOST_NODES = 500
 
 
 _DONE: Final = {WavePhase.SOAKS: ", although it soaks", WavePhase.ANALYSIS: ", although its checks have not passed",
-               WavePhase.ANALYSIS_FAILED: ", although a check failed"}
-"""What is said of one who promotes a wave whose nodes are done."""
+               WavePhase.ANALYSIS_FAILED: ", although a check failed", WavePhase.EMPTY: ", although it has no node any more"}
+"""What is said of one who promotes a wave of which no node is waited for."""
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -134,7 +134,7 @@ async def promote(client: Client, namespace: str, driver: str, *, dry_run: bool)
             raise GpuwardError(f"{len(left)} nodes of wave {awaited.name} are not done, and {MOST_NODES} can be left out: "
                                "take the wave from the RolloutPolicy")
         word = Word(max(time_of(client), awaited.finished), by, case.waves.every, left)
-        without = f", without waiting for {listed(left)}" if left else _DONE.get(awaited.phase, ", although it soaks")
+        without = f", without waiting for {listed(left)}" if left else _DONE.get(awaited.phase, "")
         told = f"promoted from wave {awaited.name}{without}"
         async for line in _say(client, case, names.PROMOTED, word, told, dry_run=dry_run):
             yield line

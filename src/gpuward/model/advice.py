@@ -126,6 +126,11 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "driver comes to no node of a later one.",
         "`gpuward explain NODE` of one that failed says why. Correct it, or ask for the driver before. `gpuward retry NODE` "
         "tries a node again, `gpuward resume` forgives the failures so far, `gpuward promote` goes on without these nodes."),
+    Reason.WAVE_EMPTY: Advice(
+        Act.ROLLOUT, "Nodes of an earlier wave had begun with this driver, and before the wave was over the last of them was "
+        "deleted, or left the rollout: nobody has seen whether the driver runs there.",
+        "Label another node for the wave, or let the node come back: it gets the driver first. `gpuward promote` goes on without "
+        "the wave."),
     Reason.WAVE_NOT_DONE: Advice(
         Act.NO, "The RolloutPolicy has waves, and a node of an earlier one has yet to be done. A wave is done when each of its "
         "nodes that can be upgraded is up to date, and at least one is; nodes that are skipped are not waited for, and nodes "

@@ -42,7 +42,7 @@ from gpuward.model.waits import (
     Starting,
     WaitsFor,
 )
-from gpuward.model.waves import Aborted, ApprovalRequired, WaveFailed, WaveLimit, WaveNotDone, WaveSoaking, command_for
+from gpuward.model.waves import Aborted, ApprovalRequired, WaveEmpty, WaveFailed, WaveLimit, WaveNotDone, WaveSoaking, command_for
 from gpuward.model.windows import UTC_NAME, WindowShut, moment_in, opening
 
 MOST_USERS = 3
@@ -99,7 +99,8 @@ def arguments(what: WaitsFor) -> dict[str, object]:
             return {"what": what.why, "then": _MEANWHILE[what.meanwhile]}
         case InvalidPolicy():
             return {"what": what.policy}
-        case MovePaused() | WindowShut() | IdleAwaited() | Aborted() | ApprovalRequired() | WaveSoaking() | WaveAnalysis():
+        case (MovePaused() | WindowShut() | IdleAwaited() | Aborted() | ApprovalRequired() | WaveEmpty() | WaveSoaking()
+              | WaveAnalysis()):
             return _later(what)
         case Failed() | RetryLater():
             return _failed(what)
@@ -133,12 +134,14 @@ def large_domain(what: WaitsFor) -> str:
 
 
 def _later(
-    what: MovePaused | WindowShut | IdleAwaited | Aborted | ApprovalRequired | WaveSoaking | WaveAnalysis
+    what: MovePaused | WindowShut | IdleAwaited | Aborted | ApprovalRequired | WaveEmpty | WaveSoaking | WaveAnalysis
 ) -> dict[str, object]:
     if isinstance(what, IdleAwaited):
         now = f" (now pod {what.pod} does, {what.pods} in all)" if what.pod is not None else " (now none does)"
         moment = datetime.fromtimestamp(what.evicts, UTC).isoformat(" ", "minutes")
         return {"idle_for": _span(what.idle_for), "now": now, "evicts": moment}
+    if isinstance(what, WaveEmpty):
+        return {"wave": what.wave, "labels": what.labels, "promote": command_for("promote", what.driver)}
     if isinstance(what, Aborted | ApprovalRequired | WaveSoaking):
         return _of_wave(what)
     if isinstance(what, WaveAnalysis):

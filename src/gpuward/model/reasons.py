@@ -31,6 +31,7 @@ class Reason(StrEnum):
     ABORTED = "Aborted"
     PLAN_DIFFERS = "PlanDiffers"
     WAVE_FAILED = "WaveFailed"
+    WAVE_EMPTY = "WaveEmpty"
     WAVE_NOT_DONE = "WaveNotDone"
     WAVE_SOAKING = "WaveSoaking"
     ANALYSIS_FAILED = "AnalysisFailed"
@@ -138,7 +139,8 @@ _TURN: Final = frozenset({
 _OF_FLEET: Final = _TURN | {
     Reason.PAUSED, Reason.NO_POLICY, Reason.INVALID_POLICY, Reason.FAILURE_BUDGET, Reason.NEW_DRIVER_FAILS,
     Reason.REFUSED_ELSEWHERE, Reason.LEDGER_REFUSED, Reason.TEMPLATE_SETTLING, Reason.TEMPLATE_EDITED,
-    Reason.NO_NODE_MAY_START, Reason.WINDOW_SHUT, Reason.ABORTED, Reason.PLAN_DIFFERS, Reason.WAVE_FAILED, Reason.WAVE_SOAKING,
+    Reason.NO_NODE_MAY_START, Reason.WINDOW_SHUT, Reason.ABORTED, Reason.PLAN_DIFFERS, Reason.WAVE_FAILED, Reason.WAVE_EMPTY,
+    Reason.WAVE_SOAKING,
     Reason.ANALYSIS_FAILED, Reason.ANALYSIS_UNKNOWN, Reason.ANALYSIS_RUNNING,
     Reason.APPROVAL_REQUIRED, Reason.IMAGE_NOT_STAGED, Reason.DELETION_UNSEEN,
 }

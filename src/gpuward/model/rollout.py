@@ -11,6 +11,7 @@ import msgspec
 
 from gpuward.model.analysis import Analysis
 from gpuward.model.approved_plan import ApprovedPlan
+from gpuward.model.begun_waves import BegunWaves
 from gpuward.model.domains import DomainSettings
 from gpuward.model.marks import Interop
 from gpuward.model.opportunities import OpportunisticSettings
@@ -90,6 +91,8 @@ class RolloutSettings(msgspec.Struct, frozen=True):
     aborted: Word | None = None
     analysis: Analysis = Analysis()
     """What is remembered of the analyses of its waves."""
+    begun: BegunWaves = BegunWaves()
+    """Which of its waves have begun and are not over, as it is remembered."""
     approved_plan: ApprovedPlan | None = None
     """The plan that the rollout has to keep to; None where it need not."""
     prestage: Prestage = Prestage()

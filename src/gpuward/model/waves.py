@@ -100,6 +100,8 @@ class WavePhase(StrEnum):
     """For an earlier one."""
     GOES = "Goes"
     FAILED = "Failed"
+    EMPTY = "Empty"
+    """It had begun, and has no node any more."""
     SOAKS = "Soaks"
     ANALYSIS = "Analysis"
     """Its checks are measured, or nothing is known of one."""
@@ -190,6 +192,17 @@ class WaveFailed(msgspec.Struct, frozen=True):
     """Some of them."""
 
 
+class WaveEmpty(msgspec.Struct, frozen=True):
+    """Wait until an earlier wave that had begun has a node again, or somebody does without it."""
+
+    reason: ClassVar = Reason.WAVE_EMPTY
+    wave: str
+    labels: str
+    """Which labels its nodes have."""
+    driver: str = ""
+    """The NVIDIADriver whose rollout it is."""
+
+
 class WaveSoaking(msgspec.Struct, frozen=True):
     """Wait until an earlier wave has run for a while."""
 
@@ -229,4 +242,4 @@ class WaveLimit(msgspec.Struct, frozen=True):
     """Some of those that count."""
 
 
-WaveWait = WaveNotDone | WaveFailed | WaveSoaking | WaveAnalysis | ApprovalRequired | WaveLimit | Aborted
+WaveWait = WaveNotDone | WaveFailed | WaveEmpty | WaveSoaking | WaveAnalysis | ApprovalRequired | WaveLimit | Aborted

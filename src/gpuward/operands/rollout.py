@@ -23,7 +23,7 @@ _ENDED = AT_REST | {State.FAILED}
 _BEGINNING = frozenset({Reason.TEMPLATE_SETTLING, Reason.IMAGE_NOT_STAGED})
 """What nodes wait for at the beginning of a rollout that goes well."""
 _STOPS = {Reason.ABORTED: "Aborted", Reason.PLAN_DIFFERS: "PlanDiffers",
-          Reason.FAILURE_BUDGET: "FailureBudgetExceeded", Reason.WAVE_FAILED: "WaveFailed",
+          Reason.FAILURE_BUDGET: "FailureBudgetExceeded", Reason.WAVE_FAILED: "WaveFailed", Reason.WAVE_EMPTY: "WaveEmpty",
           Reason.ANALYSIS_FAILED: "AnalysisFailed",
           Reason.NEW_DRIVER_FAILS: "NewDriverFails",
           Reason.TEMPLATE_EDITED: "TemplateEdited", Reason.NO_NODE_MAY_START: "NoNodeMayStart"}
@@ -31,7 +31,7 @@ _STOPS = {Reason.ABORTED: "Aborted", Reason.PLAN_DIFFERS: "PlanDiffers",
 
 _QUOTED = frozenset({Reason.TEMPLATE_EDITED, Reason.REFUSED_ELSEWHERE, Reason.LEDGER_REFUSED, Reason.NO_NODE_MAY_START,
                      Reason.WINDOW_SHUT, Reason.DOMAIN_BROKEN, Reason.ABORTED, Reason.PLAN_DIFFERS,
-                     Reason.WAVE_FAILED, Reason.WAVE_SOAKING,
+                     Reason.WAVE_FAILED, Reason.WAVE_EMPTY, Reason.WAVE_SOAKING,
                      Reason.ANALYSIS_FAILED, Reason.ANALYSIS_UNKNOWN, Reason.ANALYSIS_RUNNING,
                      Reason.APPROVAL_REQUIRED, Reason.WAVE_NOT_DONE, Reason.PAUSED})
 """Reasons of the fleet that say nothing without what they quote."""

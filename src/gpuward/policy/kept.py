@@ -66,7 +66,8 @@ def remember(upgrades: UpgradePolicy, *, labels: LabelSettings | None = None, cl
     usual = RolloutSettings()
     settings = msgspec.structs.replace(
         upgrades.rollout, resumed_at=usual.resumed_at, waves=usual.waves, growth=usual.growth, approved=None, promoted=None,
-        aborted=None, approved_plan=None, analysis=usual.analysis)  # nothing starts while the settings cannot be followed
+        aborted=None, approved_plan=None, analysis=usual.analysis,
+        begun=usual.begun)  # nothing starts while the settings cannot be followed
     valid = msgspec.structs.replace(
         upgrades, admit=True, invalid="", absent="", asked="", rollout=settings, placing=None, workloads=None,
         switches=Switches())

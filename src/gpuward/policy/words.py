@@ -16,6 +16,7 @@ from gpuward import names
 from gpuward.errors import PolicyError
 from gpuward.model.analysis_note import read_analysis
 from gpuward.model.approved_plan import decoded
+from gpuward.model.begun_waves import read_begun
 from gpuward.model.reading import Moment, read_json, seconds
 from gpuward.model.record import format_time
 from gpuward.model.rollout import RolloutSettings
@@ -74,9 +75,11 @@ def with_words(settings: RolloutSettings, body: Mapping[str, Any]) -> tuple[Roll
     if text := annotation(body, names.APPROVED_PLAN):
         settings = msgspec.structs.replace(settings, approved_plan=decoded(text))
     text = annotation(body, names.ANALYSIS)
-    return (msgspec.structs.replace(settings, analysis=read_analysis(text)) if text else settings), problem
+    settings = msgspec.structs.replace(settings, analysis=read_analysis(text)) if text else settings
+    text = annotation(body, names.BEGUN_WAVES)
+    return (msgspec.structs.replace(settings, begun=read_begun(text)) if text else settings), problem
 
 
 def notes(body: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the annotations as they are written: what is read of them is another one whenever they are."""
-    return tuple(annotation(body, key) for key in (*VERBS, names.ANALYSIS, names.APPROVED_PLAN))
+    return tuple(annotation(body, key) for key in (*VERBS, names.ANALYSIS, names.BEGUN_WAVES, names.APPROVED_PLAN))

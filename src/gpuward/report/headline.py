@@ -15,7 +15,7 @@ from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
 from gpuward.model.waits import FailureBudgetSpent, Limit, NewDriverFails, Starting, WaitsFor
-from gpuward.model.waves import Aborted, ApprovalRequired, WaveFailed
+from gpuward.model.waves import Aborted, ApprovalRequired, WaveEmpty, WaveFailed
 from gpuward.model.windows import WindowShut
 from gpuward.operands.decide import has_nfd_labels
 from gpuward.operands.rollout import goal, staged
@@ -24,7 +24,8 @@ from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.refused import endings, refusal, refusals
 from gpuward.report.groups import Group, group_of
 
-_STOPS = (Reason.ABORTED, Reason.PLAN_DIFFERS, Reason.FAILURE_BUDGET, Reason.WAVE_FAILED, Reason.ANALYSIS_FAILED,
+_STOPS = (Reason.ABORTED, Reason.PLAN_DIFFERS, Reason.FAILURE_BUDGET, Reason.WAVE_FAILED, Reason.WAVE_EMPTY,
+          Reason.ANALYSIS_FAILED,
           Reason.ANALYSIS_UNKNOWN, Reason.NEW_DRIVER_FAILS, Reason.REFUSED_ELSEWHERE,
           Reason.TEMPLATE_EDITED, Reason.APPROVAL_REQUIRED, Reason.NO_NODE_MAY_START, Reason.WINDOW_SHUT)
 """Reasons that stop a rollout, the most important first."""
@@ -83,7 +84,7 @@ def _why_stopped(what: WaitsFor) -> str:
             return f"{what.by or 'somebody'} aborted it"
         case PlanDiffers():
             return "it is not the one of the plan that was approved of"
-        case WaveFailed() | WaveAnalysis() | ApprovalRequired():
+        case WaveFailed() | WaveEmpty() | WaveAnalysis() | ApprovalRequired():
             return _why_after_wave(what)
         case FailureBudgetSpent():
             return f"{what.failed} of {what.total} nodes failed"
@@ -101,9 +102,11 @@ def _why_stopped(what: WaitsFor) -> str:
             return ""
 
 
-def _why_after_wave(what: WaveFailed | WaveAnalysis | ApprovalRequired) -> str:
+def _why_after_wave(what: WaveFailed | WaveEmpty | WaveAnalysis | ApprovalRequired) -> str:
     if isinstance(what, WaveFailed):
         return f"{what.failed} of {what.total} nodes of wave {what.wave} failed"
+    if isinstance(what, WaveEmpty):
+        return f"wave {what.wave} has no node any more"
     if isinstance(what, ApprovalRequired):
         return f"wave {what.wave} waits for approval"
     ends = {Reason.ANALYSIS_FAILED: "failed", Reason.ANALYSIS_UNKNOWN: "is not known"}.get(what.reason, "")

@@ -45,6 +45,8 @@ def _phase(wave: WaveStatus, rollout: RolloutWaves, plan: Plan) -> str:
             return f",{_approval(rollout)}"
         case WavePhase.FAILED:
             return f", {len(wave.failed)} failed ({listed(wave.failed, MOST_NAMED)})"
+        case WavePhase.EMPTY:
+            return ", has no node any more"
         case WavePhase.GOES:
             held = _held(wave, plan)
             return f", waits ({', '.join(f'{count} {reason}' for reason, count in held.items())})" if held else ", goes now"

@@ -6,19 +6,15 @@ done by then, like what people say. A check that somebody writes anew has not fa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from gpuward import names
-from gpuward.model.actions import PatchAnnotations
 from gpuward.model.analysis import Analysis, Check, CheckRun, Measured, Result, Verdict, WaveAnalysis
-from gpuward.model.analysis_note import encode_analysis
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reading import format_time
 from gpuward.model.reasons import Reason
 from gpuward.model.rollout import CLOCKS_DIFFER
-from gpuward.model.snapshot import Snapshot
 from gpuward.model.waves import CheckStatus, Wave
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.wave_nodes import WaveNode
@@ -155,11 +151,3 @@ def _news(run: CheckRun, seen: Seen) -> Measured | None:
 
 def _gist(one: Measured) -> tuple[object, ...]:
     return one.result, one.told, format_time(one.good), one.failures
-
-
-def note_analysis(snapshot: Snapshot, policy: UpgradePolicy, note: Analysis | None) -> Iterable[PatchAnnotations]:
-    """Yield what writes down how the analyses of a rollout stand."""
-    kind, views = ("NVIDIADriver", snapshot.drivers) if policy.driver else ("ClusterPolicy", snapshot.policies)
-    found = (view for view in views if not view.deleting and policy.driver in ("", view.name))
-    if note is not None and (view := next(found, None)) is not None:
-        yield PatchAnnotations(kind, view.ref, {names.ANALYSIS: encode_analysis(note)}, why="how its waves do in their analysis")

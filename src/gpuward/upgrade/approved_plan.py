@@ -14,7 +14,7 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.node_decision import NodeDecision
 
 _LIMITS: Final = ("max_parallel_upgrades", "max_unavailable", "wait_for_completion", "pod_deletion", "drain")
-_NO_LIMITS: Final = frozenset({"approved", "promoted", "aborted", "resumed_at", "approved_plan", "analysis", "finish_by",
+_NO_LIMITS: Final = frozenset({"approved", "promoted", "aborted", "resumed_at", "approved_plan", "analysis", "begun", "finish_by",
                                "discovery_grace", "interop"})
 """Settings that change nothing about which node starts when, or that tell what was said and measured while a rollout goes on."""
 

@@ -23,7 +23,6 @@ from gpuward.model.waits import Plain, UnknownState
 from gpuward.model.windows import WindowFit
 from gpuward.upgrade import admission, done_or_failed, drain, driver_restart, uncordon  # noqa: F401  importing the steps registers them
 from gpuward.upgrade.admission import admit
-from gpuward.upgrade.analysis import note_analysis
 from gpuward.upgrade.approved_plan import what_differs
 from gpuward.upgrade.beside_the_driver import with_operands
 from gpuward.upgrade.changing import unless_changing
@@ -44,6 +43,7 @@ from gpuward.upgrade.quarantine import quarantined, without_quarantined
 from gpuward.upgrade.queue_order import queue_order
 from gpuward.upgrade.refused import may_fail, not_entered, overdue, refused, rests
 from gpuward.upgrade.wave_labels import labels_to_remember
+from gpuward.upgrade.wave_notes import note_waves
 from gpuward.upgrade.waves import waves_of
 from gpuward.upgrade.windows import window_state, with_room
 from gpuward.upgrade.without_policy import advance_without_policy
@@ -119,7 +119,7 @@ def settle(snapshot: Snapshot, found: Survey, now: float, fleets: Fleets) -> Pla
         waiting = (facts for facts in (node.path.node for node in nodes)
                    if has_pending_driver(facts) and facts.node.name in admitted.held)
         more = (*grant(snapshot, admitted.wanted, goes_on, now), *delete_outdated(waiting, policy))
-        more = (*more, *note_analysis(snapshot, policy, found.fleet.waves.note))
+        more = (*more, *note_waves(snapshot, policy, found.fleet.waves))
         left = estimate(nodes, admitted.held, found.fleet, policy, now)
         return replace(_plan(nodes, admitted, policy, more), estimate=left)
     admitted = _Admission(found.fleet, _withdrawn(nodes, snapshot, granted, now))

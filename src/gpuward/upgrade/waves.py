@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from gpuward.model.analysis import Analysis, Measured, WaveAnalysis
+from gpuward.model.begun_waves import BegunWaves
 from gpuward.model.listing import some_of
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
@@ -17,6 +18,7 @@ from gpuward.model.waves import (
     CheckStatus,
     RolloutWaves,
     Wave,
+    WaveEmpty,
     WaveFailed,
     WaveNotDone,
     WavePhase,
@@ -26,6 +28,7 @@ from gpuward.model.waves import (
     Word,
 )
 from gpuward.upgrade.analysis import NO_ANALYSIS, GateAnalysis, Seen, analysis_of, noted, seen_of
+from gpuward.upgrade.begun_waves import begun_from_now, known_to_have_begun, labels_of
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.wave_nodes import WaveNode, counted, places
 from gpuward.upgrade.words import behind, is_about, rollout_aborted
@@ -38,7 +41,7 @@ class WaveGate(msgspec.Struct, frozen=True):
 
     wave: Wave
     members: frozenset[str] = frozenset()
-    waits: WaveNotDone | WaveFailed | None = None
+    waits: WaveNotDone | WaveFailed | WaveEmpty | None = None
     """What later waves wait for, whatever people said of its soak or approved of."""
     finished: float = 0.0
     """When the last of its nodes was done first: what people said since is about them all, also when one is upgraded again."""
@@ -63,6 +66,8 @@ class Waves(msgspec.Struct, frozen=True):
     zone: str = "UTC"
     note: Analysis | None = None
     """What is to be remembered of its analyses from now on; None where that is known already."""
+    begun: BegunWaves | None = None
+    """The same of the waves that have begun."""
 
 
 NO_WAVES = Waves()
@@ -88,22 +93,28 @@ def waves_of(
         members[where[node.name]].append(node)
     facts = tuple(facts)
     late, every = behind(facts), targets_of_rollout(facts)
-    seen = seen_of(policy, late, measured, now, zone)
-    gates = tuple(_analysed(_gate(wave, members[place], now), members[place], seen) for place, wave in enumerate(rollout.waves))
+    seen, begun = seen_of(policy, late, measured, now, zone), known_to_have_begun(policy, late, now)
+    gates = tuple(_analysed(_gate(wave, members[place], now, begun, policy.driver), members[place], seen)
+                  for place, wave in enumerate(rollout.waves))
     word = rollout_aborted(late, policy) if late else None
     status, waits = _told(gates, members, policy, late, zone)
     runs = tuple(run for gate in gates for run in gate.analysis.runs)
     told = RolloutWaves(policy.driver, _targets(late), status, every, zone, runs)
     note = noted([gate.analysis for gate in gates], seen, every)
-    return Waves(where, gates, (told if word is None else _ended(told, word),), waits, limit, zone, note)
+    ongoing = ((wave, nodes) for wave, nodes, one in zip(rollout.waves, members, status, strict=False)
+               if late and one.phase is not WavePhase.DONE)
+    remembered = begun_from_now(ongoing, begun, rollout.begun, every)
+    return Waves(where, gates, (told if word is None else _ended(told, word),), waits, limit, zone, note, remembered)
 
 
-def _gate(wave: Wave, nodes: Sequence[WaveNode], now: float) -> WaveGate:
+def _gate(wave: Wave, nodes: Sequence[WaveNode], now: float, begun: Mapping[str, float], driver: str) -> WaveGate:
     """Return how a wave stands. It is done when each node that can be is up to date, and at least one is.
 
     A failure that the wave tolerates, and that is not tried again, is waited for no longer; nor is a node that cannot be upgraded
     now. Without a node that is up to date nobody has seen the driver run there.
     """
+    if not nodes and (since := begun.get(labels_of(wave))):
+        return WaveGate(wave, waits=WaveEmpty(wave.name, labels_of(wave), driver), finished=since)
     count = counted(nodes)
     done = [node for node in count if node.done]
     failed = [node.name for node in count if node.failed and not node.done]
@@ -143,10 +154,11 @@ def _finished(nodes: Sequence[WaveNode], done_at: Sequence[float]) -> float:
 def waits_after(gate: WaveGate, policy: UpgradePolicy, zone: str, *, approved: bool, promoted: bool) -> WaveWait | None:
     """Return what later waves wait for after one; `approved` and `promoted` say whether these words are about their driver."""
     rollout, wave = policy.rollout, gate.wave
-    if gate.waits is not None:
+    let_go = promoted and _since(rollout.promoted, gate)
+    if gate.waits is not None and not (let_go and isinstance(gate.waits, WaveEmpty)):
         return gate.waits
     wanted = wave.approval and not (approved and _since(rollout.approved, gate))
-    if not (promoted and _since(rollout.promoted, gate)):
+    if not let_go:
         analysis = gate.analysis.waits
         if gate.soaks is not None and (analysis is None or analysis.reason is not Reason.ANALYSIS_FAILED):
             return WaveSoaking(wave.name, gate.soaks, zone, wanted, policy.driver)
@@ -164,7 +176,9 @@ def _since(word: Word | None, gate: WaveGate) -> bool:
 
 
 _PHASES: Mapping[type[object], WavePhase] = {
-    WaveFailed: WavePhase.FAILED, WaveSoaking: WavePhase.SOAKS, ApprovalRequired: WavePhase.APPROVAL, WaveNotDone: WavePhase.GOES}
+    WaveFailed: WavePhase.FAILED, WaveEmpty: WavePhase.EMPTY, WaveSoaking: WavePhase.SOAKS,
+    ApprovalRequired: WavePhase.APPROVAL, WaveNotDone: WavePhase.GOES}
+
 
 def _phase(waits: WaveWait) -> WavePhase:
     if isinstance(waits, WaveAnalysis):
@@ -172,7 +186,7 @@ def _phase(waits: WaveWait) -> WavePhase:
     return _PHASES[type(waits)]
 
 
-_LASTING = frozenset({WavePhase.DONE, WavePhase.FAILED, WavePhase.ANALYSIS_FAILED})
+_LASTING = frozenset({WavePhase.DONE, WavePhase.FAILED, WavePhase.EMPTY, WavePhase.ANALYSIS_FAILED})
 """Phases that say the same when a rollout was aborted."""
 
 

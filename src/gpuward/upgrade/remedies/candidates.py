@@ -249,6 +249,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.PLAN_DIFFERS: waves.another_plan,
     Reason.ABORTED: waves.resume,
     Reason.WAVE_FAILED: waves.look_at_failures,
+    Reason.WAVE_EMPTY: waves.go_on_without_a_wave,
     Reason.WAVE_NOT_DONE: waves.go_without,
     Reason.WAVE_SOAKING: waves.end_soak,
     Reason.ANALYSIS_FAILED: waves.after_analysis,

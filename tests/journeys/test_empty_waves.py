@@ -1,0 +1,116 @@
+"""A wave whose nodes are all deleted after they began: judged from the machines, nobody follows before somebody says so."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gpuward import names
+from gpuward.cli.waiting import stopped
+from gpuward.model.explain import sentence
+from gpuward.model.states import State
+from tests.journeys.looking import explanation_of, looking
+from tests.journeys.stage import Stage, on_stage
+from tests.journeys.test_removed import COMPILED, MODES, installed
+from tests.journeys.test_rolloutpolicy import apply
+from tests.journeys.test_status_screen import shown
+from tests.journeys.test_waves import ALL_AT_ONCE, on_new, promote
+from tests.journeys.test_windows import ask
+
+POOL = ("example.com/pool", "canary")
+CANARY = {"name": "canary", "nodeSelector": dict([POOL]), "soak": "1h"}
+
+
+async def begun(stage: Stage, mode: str) -> str:
+    """Let the only node of the canary begin, and return the old driver."""
+    await installed(stage, mode)
+    (old,) = stage.drivers()
+    await stage.label("gpu-1", *POOL)
+    await apply(stage, waves=[CANARY])
+    await stage.rest(5)
+    await ask(stage, mode)
+    return old
+
+
+@pytest.mark.parametrize("when", ["under way", "soaks"])
+@MODES
+def test_nobody_follows_a_canary_that_was_deleted_until_somebody_says_so(mode: str, when: str) -> None:
+    @on_stage(gpu_nodes=3, upgrade=ALL_AT_ONCE)
+    async def scenario(stage: Stage) -> None:
+        old = await begun(stage, mode)
+        held = "WaveSoaking" if when == "soaks" else "WaveNotDone"
+        await stage.until(lambda: stage.driver("gpu-1") != old and stage.hold("gpu-2") == held, within=600)
+        stage.sandbox.remove_node("gpu-1")
+        await stage.rest(7200)
+        assert (stage.hold("gpu-2"), on_new(stage, old)) == ("WaveEmpty", [])
+        told = sentence(stage.operator.plan.holds["gpu-2"])
+        assert told.startswith("no later wave starts: wave canary had begun, and no node has its labels "
+                               "(example.com/pool=canary) any more; label one, or `gpuward promote")
+        await stage.restart_operator()
+        await stage.rest(600)
+        assert on_new(stage, old) == [], "another operator knows it, too"
+        explained = await explanation_of(stage, "gpu-2")
+        assert explained.remedies[0].commands[0].startswith("gpuward promote")
+        assert explained.remedies[0].then == "this node starts at once"
+        async with looking(stage) as picture:
+            assert "canary" in stopped(picture)
+        screen = "\n".join(await shown(stage))
+        assert "the rollout has stopped: wave canary has no node any more" in screen
+        assert "canary: 0 of 0 done, has no node any more" in screen
+        first, _ = await promote(stage)
+        assert "promoted from wave canary, although it has no node any more, by sandbox-admin at " in first
+        await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=3600)
+        await stage.rest(60)
+        assert begun_waves(stage) == [], "what is over is not remembered"
+
+    scenario()
+
+
+def begun_waves(stage: Stage) -> list[str]:
+    objects = [*stage.sandbox.store.list("clusterpolicies.nvidia.com"), *stage.sandbox.store.list("nvidiadrivers.nvidia.com")]
+    return [labels for one in objects for labels in json.loads(
+        (one["metadata"].get("annotations") or {}).get(names.BEGUN_WAVES, "{}")).get("began", ())]
+
+
+@MODES
+def test_another_node_with_the_labels_goes_first(mode: str) -> None:
+    @on_stage(gpu_nodes=3, upgrade=ALL_AT_ONCE)
+    async def scenario(stage: Stage) -> None:
+        old = await begun(stage, mode)
+        await stage.until(lambda: stage.hold("gpu-2") == "WaveSoaking", within=600)
+        stage.sandbox.remove_node("gpu-1")
+        await stage.until(lambda: stage.hold("gpu-2") == "WaveEmpty", within=120)
+        await stage.label("gpu-2", *POOL)
+        await stage.until(lambda: on_new(stage, old) == ["gpu-2"] and stage.hold("gpu-3") == "WaveSoaking", within=600)
+        await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=7200)
+
+    scenario()
+
+
+@MODES
+def test_a_wave_that_never_had_a_node_and_one_that_is_over_hold_nobody(mode: str) -> None:
+    @on_stage(gpu_nodes=4, upgrade={"maxParallelUpgrades": 1, "maxUnavailable": "100%"})
+    async def scenario(stage: Stage) -> None:
+        await installed(stage, mode)
+        (old,) = stage.drivers()
+        await stage.label("gpu-1", *POOL)
+        await apply(stage, waves=[{"name": "test", "nodeSelector": {"example.com/pool": "test"}}, {**CANARY, "soak": "1m"}])
+        await stage.rest(5)
+        await ask(stage, mode)
+        await stage.until(lambda: len(on_new(stage, old)) == 2, within=900)
+        stage.sandbox.remove_node("gpu-1")
+        await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=3600)
+
+    scenario()
+
+
+@on_stage(gpu_nodes=3, upgrade=ALL_AT_ONCE)
+async def test_garbage_in_what_is_remembered_holds_nobody_and_another_driver_asks_again(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, waves=[CANARY])
+    for text in ("{", "[]", '{"targets":["x"],"began":{"example.com/pool=canary":"2026-01-01T00:00:00Z"}}'):
+        stage.sandbox.store.modify("clusterpolicies.nvidia.com", None, "cluster-policy", lambda obj, text=text: obj["metadata"]
+                                   .setdefault("annotations", {}).update({names.BEGUN_WAVES: text}))
+    await ask(stage, COMPILED)
+    await stage.until(lambda: stage.all_are(State.DONE) and len(set(stage.drivers())) == 1, within=3600)
