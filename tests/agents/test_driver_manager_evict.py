@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +112,35 @@ def test_a_pod_that_may_not_be_evicted_keeps_no_other_and_is_named_with_its_refu
         "default/held (admission webhook denied the request: not now) use GPUs and did not go in time")
     assert asked[:3] == ["held", "train", "held"]
     assert server.cordons == [True, False]
+
+
+@pytest.mark.parametrize(("refusal", "most"), [
+    (errors.TooManyRequests("budget"), 14), (errors.TooManyRequests("busy", details={"retryAfterSeconds": 10}), 12)],
+    ids=["it says no more", "the server names a pause"])
+def test_a_pod_whose_eviction_is_refused_is_asked_ever_less_often(tmp_path: Path, refusal: Exception, most: int) -> None:
+    for name in ("root/run/nvidia", "sys/module/nvidia", "proc"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "sys/module/nvidia/refcnt").write_text("0\n")
+    machine = Machine(tmp_path / "root", tmp_path / "sys", tmp_path / "proc")
+    server, asked, now = Server([]), [0.0][:0], [0.0]
+
+    def create(path: str, body: dict[str, Any]) -> dict[str, Any]:
+        if path.endswith("/eviction"):
+            asked.append(now[0])
+            raise refusal
+        return body
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    server.create = create  # type: ignore[method-assign]
+    with pytest.raises(DriverManagerError, match="did not go in time"):
+        DriverManager(Settings("gpu-1", auto_drain=False, timeout=120.0), machine, server, Teller(io.StringIO()),
+                      monotonic=lambda: now[0], sleep=sleep).uninstall()
+    pauses = [later - before for before, later in pairwise(asked)]
+    assert len(asked) in range(10, most + 1), "kubectl asks every 5 s"
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == 10.0
 
 
 class Scheduled(Server):

@@ -1,6 +1,7 @@
 """A client of the Kubernetes API for programs that ask now and then: it blocks, on Python's own HTTP, so waiting costs little.
 
-It talks to the API server directly; a proxy in the environment is for the operator.
+It talks to the API server directly, or through the HTTP proxy that a kubeconfig names; one in the environment is for the
+operator.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from gpuward.kube.http.transport import Response
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
+
+    from gpuward.kube.config.proxy import Proxy
 
 Object = dict[str, Any]
 Objects = list[Object]
@@ -97,6 +100,11 @@ class Access(Protocol):
         """The name that the server's certificate must carry; empty where that is its host's."""
         ...
 
+    @property
+    def proxy(self) -> Proxy | None:
+        """The HTTP proxy in front of the server."""
+        ...
+
     def headers(self) -> Mapping[str, str]:
         """Return the headers by which the server knows us, as they are now. Raises errors.KubeconfigError."""
         ...
@@ -113,6 +121,7 @@ class PodAccess:
     server: str
     folder: Path = SERVICE_ACCOUNT
     server_name: str = ""
+    proxy: None = None
 
     def headers(self) -> Mapping[str, str]:
         """Return the header with the token."""
@@ -221,7 +230,7 @@ class KubernetesApi:
                 try:
                     return self._with(part, path, self._object(self._once(method, target, body, content_type)))
                 except (*PASSING, *STARTING) as error:
-                    pause, why = max(PAUSES[min(attempt, len(PAUSES) - 1)], _asked(error)), str(error)
+                    pause, why = max(PAUSES[min(attempt, len(PAUSES) - 1)], asked_pause(error)), str(error)
                     if self.monotonic() + pause > min(begun + self._patience_with(error, method, path), self._until):
                         raise error from None
                     attempt += 1
@@ -283,9 +292,15 @@ class KubernetesApi:
 
     def _connect(self) -> http.client.HTTPConnection:
         server = urlsplit(self.access.server)
-        host, port = server.hostname or "", server.port
-        return (http.client.HTTPConnection(host, port or 80) if server.scheme == "http" else
-                _Secure(host, port or 443, self.access.context(), self.access.server_name or host))
+        host, port = server.hostname or "", server.port or (80 if server.scheme == "http" else 443)
+        proxy = self.access.proxy
+        front = urlsplit(proxy.url) if proxy is not None else None
+        at = (front.hostname or "", front.port) if front is not None else (host, port)
+        connection = (http.client.HTTPConnection(*at) if server.scheme == "http" else
+                      _Secure(*at, self.access.context(), self.access.server_name or host))
+        if proxy is not None:
+            connection.set_tunnel(host, port, proxy.headers)
+        return connection
 
     def _timeout(self) -> float:
         if (left := self._until - self.monotonic()) <= 0:
@@ -302,7 +317,7 @@ class KubernetesApi:
 class _Secure(http.client.HTTPConnection):
     """Connect over TLS to a server whose certificate may carry another name than its host's."""
 
-    def __init__(self, host: str, port: int, trusted: ssl.SSLContext, name: str) -> None:
+    def __init__(self, host: str, port: int | None, trusted: ssl.SSLContext, name: str) -> None:
         super().__init__(host, port)
         self.default_port, self._trusted, self._name = 443, trusted, name
 
@@ -312,7 +327,7 @@ class _Secure(http.client.HTTPConnection):
         self.sock = self._trusted.wrap_socket(self.sock, server_hostname=self._name)
 
 
-def _asked(error: errors.GpuwardError) -> float:
+def asked_pause(error: errors.GpuwardError) -> float:
     """Return the seconds that a server wants to be left alone for."""
     return min((error.retry_after if isinstance(error, errors.ApiError) else None) or 0.0, LONGEST_PAUSE)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gpuward import errors, names
-from gpuward.agents.api import PASSING, ApiServer
+from gpuward.agents.api import PASSING, ApiServer, asked_pause
 from gpuward.agents.drivermanager.events import NodeEvents
 from gpuward.agents.drivermanager.facts import Settings
 from gpuward.agents.drivermanager.gather import DRIVER_ROOT, MOUNT_HELD, PID_FILE, Gatherer, host_driver
@@ -52,6 +53,8 @@ LOOKING_AGAIN: Final = 60.0
 """Seconds in which others may be faster, one time after the other."""
 GIVING_BACK: Final = 15.0
 """Seconds in which the node is tried to be given back: the kubelet may give the pod 30 to end. A request may take some more."""
+LONGEST_PAUSE: Final = 10.0
+"""Seconds until a pod whose eviction was refused is asked again, at most; each pause takes twice as long as the one before."""
 LONGEST_REFUSAL: Final = 300
 """Bytes of the words with which an eviction is refused. Webhooks write them."""
 
@@ -73,6 +76,8 @@ class DriverManager:
     _since: dict[Wait, float] = field(default_factory=dict, init=False)
     _events: NodeEvents = field(init=False)
     _refused: dict[Ref, str] = field(default_factory=dict, init=False)
+    _again: dict[Ref, tuple[float, float]] = field(default_factory=dict, init=False)
+    """When a pod whose eviction was refused is asked again, and how long the pause after that is."""
     _outrun: float | None = field(default=None, init=False)
     """Since when others have been faster."""
     _stuck: str = field(default="", init=False)
@@ -197,6 +202,9 @@ class DriverManager:
 
     def _evict(self, pods: tuple[Ref, ...], wait: Wait) -> None:
         for pod in pods:
+            due, pause = self._again.get(pod, (-math.inf, EVERY))
+            if self.monotonic() < due:
+                continue
             body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod.name, "namespace": pod.namespace},
                     "deleteOptions": {"preconditions": {"uid": pod.uid}}}
             try:
@@ -205,6 +213,7 @@ class DriverManager:
                 continue
             except (errors.ApiError, errors.Unreachable) as error:  # of this pod alone, as of one whose namespace goes
                 self._refused[pod] = within_bytes(str(error), LONGEST_REFUSAL)
+                self._again[pod] = self.monotonic() + max(pause, asked_pause(error)), min(2 * pause, LONGEST_PAUSE)
                 continue
             self._refused.pop(pod, None)
             self.teller.say(f"evicted pod {pod.namespace}/{pod.name}")
