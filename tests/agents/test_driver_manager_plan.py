@@ -160,6 +160,13 @@ def test_variables_and_flags_are_nvidias() -> None:
     assert read_settings([], ENVIRONMENT).settings == Settings("gpu-1")
 
 
+def test_a_switch_whose_variable_is_empty_is_off() -> None:
+    """Else a node would be drained where NVIDIA's driver manager drains none."""
+    empty = {**ENVIRONMENT, "ENABLE_AUTO_DRAIN": "", "ENABLE_GPU_POD_EVICTION": "", "DRAIN_TIMEOUT_SECONDS": "", "KUBECONFIG": ""}
+    assert read_settings([], empty).settings == Settings("gpu-1", eviction=False, auto_drain=False)
+    assert read_settings(["--enable-auto-drain"], empty).settings == Settings("gpu-1", eviction=False)
+
+
 @pytest.mark.parametrize(("said", "seconds"), [
     ("0", 0.0), ("1500ms", 1.5), ("1000000s", 1e6), ("1h30m", 5400.0), ("90.5s", 90.5), (".5m", 30.0), ("1m1s1m", 121.0)])
 def test_durations_are_gos(said: str, seconds: float) -> None:

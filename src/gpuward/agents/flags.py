@@ -80,6 +80,8 @@ class Flags:
     def switch(self, name: str) -> bool:
         """Return whether a flag is on. Raises errors.InputError for what is no boolean."""
         where, value = self.named(name)
+        if self.said[name] is None and self.environ.get(self.known[name].variable) == "":
+            return False  # as with NVIDIA's: a variable that is there and empty is no default
         if value not in TRUE | FALSE:
             raise InputError(where, value, "write true or false")
         return value in TRUE
