@@ -5,7 +5,7 @@ No machine ever has two drivers, none loses its driver under a virtual machine, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -19,7 +19,7 @@ from tests.journeys.looking import explanation_of, reason_of
 from tests.journeys.stage import OLD, POLICY, Object, Stage, on_stage
 from tests.journeys.test_hosts_left import HOSTS, OURS, host_sets, hosts, with_machine
 from tests.journeys.test_idle_node_changes import ask_for_a_gpu
-from tests.journeys.test_node_workload import HOST, end, run_machine, runs, torn
+from tests.journeys.test_node_workload import HOST, PASSTHROUGH, end, is_host, run_machine, runs, torn
 from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver
 
 MANAGER = {"repository": "registry.example.com/vgpu", "version": "580.95.02", "enabled": True}
@@ -243,5 +243,81 @@ def test_a_machine_that_comes_to_a_host_which_is_handed_over_keeps_its_driver(to
         await stage.rest(120)
         assert (torn(stage), doubles.seen, stage.cordons()) == ([], set(), [])
         assert all(int(stage.node(node)["status"]["allocatable"].get(VM_RESOURCE, 0)) for node in HOSTS)
+
+    scenario()
+
+
+async def _manager_off(stage: Stage) -> None:
+    await stage.installed()
+    await with_manager(stage)
+    await end(stage, "vm")
+    await stage.rest(60)
+    await stage.patch_policy("vgpuManager/enabled", False)
+
+
+async def _vfio_off(stage: Stage) -> None:
+    await stage.installed()
+    await stage.patch_policy("sandboxWorkloads", {"enabled": True})
+    for node in HOSTS:
+        await stage.label(node, names.WORKLOAD_CONFIG, PASSTHROUGH)
+    await stage.until(lambda: all(is_host(stage, node) for node in HOSTS))
+    await stage.rest(100)
+    await stage.patch_policy("vfioManager", {"enabled": False})
+
+
+async def _superseded(stage: Stage) -> None:
+    await with_machine(stage, default=False)
+    await end(stage, "vm")
+    await stage.rest(60)
+    await stage.user.delete(resources.NVIDIA_DRIVERS, "a")
+    await make(stage, nvidia_driver("a"))
+
+
+async def _not_placed(stage: Stage) -> None:
+    await with_machine(stage, default=False)
+    await end(stage, "vm")
+    await stage.patch_policy("driver/useNvidiaDriverCRD", False)
+    await stage.rest(60)
+    await stage.user.delete(resources.NVIDIA_DRIVERS, "a")
+
+
+def drops(stage: Stage, request: Request) -> bool:
+    """Tell whether a request begins to take the drivers of hosts, with their DaemonSet or what offers their GPUs."""
+    if request.method == "PATCH" and request.path.endswith("/nodes/gpu-2"):
+        return b"sandbox-device-plugin" in request.body
+    return request.method == "DELETE" and "/daemonsets/" in request.path and stage.driver("gpu-2") != ""
+
+
+@pytest.mark.parametrize("bound", [False, True], ids=["scheduled", "bound"])
+@pytest.mark.parametrize("gap", [0.0, 0.5, 1.5, 3.0])
+@pytest.mark.parametrize("switch_off", [_manager_off, _vfio_off, _superseded, _not_placed])
+def test_a_machine_that_comes_as_all_hosts_lose_their_driver_keeps_it(
+        switch_off: Callable[[Stage], Awaitable[None]], gap: float, bound: bool) -> None:
+    """Their DaemonSet goes together with its pods."""
+    @on_stage(gpu_nodes=3)
+    async def scenario(stage: Stage) -> None:
+        begun: list[str] = []
+
+        def note(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
+            begun.extend([request.path] if drops(stage, request) else [])
+            return proceed()
+
+        stage.transport.interfere = note
+        await switch_off(stage)
+        await stage.until(lambda: bool(begun), within=60)
+        await stage.rest(gap)
+        if bound:
+            run_machine(stage, "late", "gpu-2")
+        else:
+            ask_for_a_gpu(stage, "gpu-2", "late", VM_RESOURCE)
+        await stage.rest(300)
+        assert (torn(stage), stage.cordons()) == ([], [])
+        for kind in ("deployments.apps", "replicasets.apps", "pods"):
+            for one in stage.sandbox.store.list(kind, "ml"):
+                stage.sandbox.store.delete(kind, "ml", one["metadata"]["name"])
+        await stage.until(lambda: loaded(stage) == ["", ""])
+        await stage.rest(120)
+        assert (torn(stage), stage.cordons()) == ([], [])
+        assert all(stage.labels(node).get(names.DEPLOY_PREFIX + "sandbox-device-plugin") for node in HOSTS)
 
     scenario()

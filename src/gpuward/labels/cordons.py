@@ -15,8 +15,7 @@ import msgspec
 from gpuward import names
 from gpuward.model.actions import Action, DeletePod, PatchNode
 from gpuward.model.driver import owner_uid
-from gpuward.model.leaving import Leaving
-from gpuward.model.orphans import is_hosts_orphan
+from gpuward.model.leaving import Leaving, brings_hosts_driver
 from gpuward.model.placement import after
 from gpuward.model.record import CordonOwner, Record, encode_record
 from gpuward.model.states import IN_PROGRESS, MAINTENANCE, State
@@ -50,25 +49,35 @@ def with_cordon(
 
 
 def is_handed_over(node: NodeView, pods: Iterable[PodView], namespace: str) -> bool:
-    """Tell whether nothing is to offer the GPUs of a host, as another driver is about to come in place of one of nobody's."""
-    changing = node.record is not None and bool(node.record.changing)
+    """Tell whether nothing is to offer the GPUs of a host, as its driver is about to go otherwise than by its labels."""
+    changing = 0.0 if node.record is None else node.record.changing
     offered = any(key in node.labels for key in names.OFFERED_BY)
-    return changing and not offered and any(is_hosts_orphan(pod, namespace) for pod in pods)
+    return bool(changing) and not offered and any(
+        pod.created <= changing and brings_hosts_driver(pod, namespace) for pod in pods)
 
 
 def hand_over(delete: DeletePod, node: NodeView, pods: Sequence[PodView], leaving: Leaving, now: float) -> Action | None:
     """Return the deletion of a driver pod of nobody's from a host that nothing uses, in whose place another driver comes; before
-    it, the patch by which what offers the host's GPUs goes, with our cordon, and then nothing until that has stopped. Somebody
-    else's cordon does alone, and what no label of ours ends is not waited for.
+    it, the patch by which what offers the host's GPUs goes, with our cordon, and then nothing until that has stopped.
+    """
+    return stop_offers(node, pods, now, delete.why) if has_to_stop(node, pods, leaving) else delete
+
+
+def has_to_stop(node: NodeView, pods: Sequence[PodView], leaving: Leaving) -> bool:
+    """Tell whether a host's driver goes only once what offers its GPUs has stopped. Somebody else's cordon does alone, and what
+    no label of ours ends is not waited for.
     """
     offers = _offers(node)
-    if not leaving.is_offered(pods) or (node.unschedulable and offers) or not leaving.stops_offers(_with(node, offers), pods):
-        return delete
-    if not offers:
+    return leaving.is_offered(pods) and not (node.unschedulable and offers) and leaving.stops_offers(_with(node, offers), pods)
+
+
+def stop_offers(node: NodeView, pods: Sequence[PodView], now: float, why: str) -> PatchNode | None:
+    """Return the patch by which what offers a host's GPUs goes, with our cordon; None where it is on its way."""
+    if not (offers := _offers(node)):
         return None
     read = {*offers, *HOST_DRIVERS}
     patch = PatchNode(node.ref, labels=offers, expect_labels={key: node.labels.get(key) for key in sorted(read)},
-                      has_annotations=node.has_annotations, known_pods={pod.uid: owner_uid(pod) for pod in pods}, why=delete.why)
+                      has_annotations=node.has_annotations, known_pods={pod.uid: owner_uid(pod) for pod in pods}, why=why)
     return _cordoned(patch, node, now)
 
 

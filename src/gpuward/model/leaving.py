@@ -56,8 +56,7 @@ class Leaving(msgspec.Struct, frozen=True):
     def _brings_driver(self, pod: PodView) -> bool:
         if pod.namespace != self.namespace or pod.finished or not (pod.of_daemonset or pod.orphan):
             return False
-        return (is_driver_pod(pod, self.namespace) or has_hosts_driver_labels(pod.labels)
-                or pod.labels.get("name") == names.VFIO_MANAGER_APP)
+        return is_driver_pod(pod, self.namespace) or brings_hosts_driver(pod, self.namespace)
 
     def _stays(self, pod: PodView, node: NodeView) -> bool:
         if pod.deleting:
@@ -66,6 +65,13 @@ class Leaving(msgspec.Struct, frozen=True):
             return not unwanted(node, (pod,), self.namespace)
         selector = self.selectors.get(pod.owner.uid)
         return selector is not None and selector.items() <= node.labels.items()
+
+
+def brings_hosts_driver(pod: PodView, namespace: str) -> bool:
+    """Tell whether a pod has brought the driver by which virtual machines have GPUs."""
+    if pod.namespace != namespace or pod.finished or not (pod.of_daemonset or pod.orphan):
+        return False
+    return has_hosts_driver_labels(pod.labels) or pod.labels.get("name") == names.VFIO_MANAGER_APP
 
 
 def leaving_of(snapshot: Snapshot) -> Leaving:

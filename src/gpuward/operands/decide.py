@@ -115,7 +115,8 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
     verdict = failed(DRIVER_STATE, stays) if stays and verdict.reason != NOT_FOLLOWED else verdict
     wanted = while_needed(prepared, snapshot, left=left) if left or (active.switched_off and not at_once) else prepared
     writes = [*_remember(active), *labelled(active.valid, snapshot),
-              *hand_over(spare_drivers_in_use(changes(wanted, snapshot, emptying), snapshot), states, snapshot, now, left=left),
+              *hand_over(spare_drivers_in_use(changes(wanted, snapshot, emptying), snapshot, now), states, snapshot, now,
+                         left=left),
               *gone, *homeless(snapshot), *ending(snapshot)]
     behind = stays or behind or yet_to_go(gone, snapshot)
     if rollout is not None:

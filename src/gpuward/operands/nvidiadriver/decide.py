@@ -77,7 +77,7 @@ def decide_drivers(snapshot: Snapshot, policies: PoliciesInForce, images: Mappin
                    memory: DriverMemory) -> Driving:
     """Return the writes that the NVIDIADrivers need, and the status of each, while the ClusterPolicy leaves drivers to them."""
     driving = _decided(snapshot, policies, images, now, memory)
-    hosts = departing_hosts(snapshot, driving.made, placed=policies.in_force) if policies.policy.valid is not None else ()
+    hosts = departing_hosts(snapshot, driving.made, now, placed=policies.in_force) if policies.policy.valid is not None else ()
     return msgspec.structs.replace(driving, actions=with_owners([*driving.actions, *hosts], snapshot, policies))
 
 

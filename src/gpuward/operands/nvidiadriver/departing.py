@@ -12,6 +12,7 @@ from gpuward.model.hosts import is_used_by_machines, nodes_of
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, Ref
 from gpuward.operands.objects import Json
+from gpuward.operands.sandboxes.going import with_pods
 from gpuward.operands.state import OperandState, beside_controller
 
 
@@ -71,16 +72,17 @@ def _departing(ds: DaemonSetView, snapshot: Snapshot, *, at_once: bool) -> list[
     return [DeleteObject("DaemonSet", ds.ref, orphan=True, why="its NVIDIADriver left it behind")]
 
 
-def departing_hosts(snapshot: Snapshot, made: Mapping[str, frozenset[str]], *, placed: bool) -> list[Action]:
+def departing_hosts(snapshot: Snapshot, made: Mapping[str, frozenset[str]], now: float, *, placed: bool) -> list[Action]:
     """Delete the DaemonSets for hosts of vGPUs of NVIDIADrivers that are gone.
 
     Where nodes are `placed` their drivers go with the labels of their nodes, one by one, as virtual machines let go of them; what
     was left behind goes with the labels of other NVIDIADrivers. Elsewhere, and where another NVIDIADriver has the name in these
-    labels, a DaemonSet goes with all its pods once nobody uses any of them: `removeAtOnce` ends no virtual machine.
+    labels, a DaemonSet goes with all its pods once nobody uses any of them, and nothing offers the GPUs of their hosts any more:
+    `removeAtOnce` ends no virtual machine.
     """
     return [action for ds in snapshot.daemonsets if not ds.deleting and is_ownerless(ds, snapshot.namespace)
             and is_hosts_daemonset(ds, snapshot.namespace) and not _is_kept(ds, snapshot, made)
-            and (action := _departing_host(ds, snapshot, placed)) is not None]
+            for action in _departing_host(ds, snapshot, placed, now)]
 
 
 def superseded_hosts(snapshot: Snapshot, made: Mapping[str, frozenset[str]]) -> dict[str, str]:
@@ -92,12 +94,12 @@ def superseded_hosts(snapshot: Snapshot, made: Mapping[str, frozenset[str]]) -> 
             and (name := ds.node_selector[names.DRIVER_OWNER]) in made and ds.name not in made[name]}
 
 
-def _departing_host(ds: DaemonSetView, snapshot: Snapshot, placed: bool) -> Action | None:
+def _departing_host(ds: DaemonSetView, snapshot: Snapshot, placed: bool, now: float) -> list[Action]:
     how = departure(ds, snapshot)
     if is_superseded(ds, snapshot) or (how is Departure.REMOVED and not placed):
         why = "its NVIDIADriver is gone" if how is not None else "another NVIDIADriver has the name of its own"
-        nodes = nodes_of(ds, snapshot)
-        return None if is_used_by_machines(ds, snapshot) else DeleteObject("DaemonSet", ds.ref, unused=nodes, why=why)
+        delete = DeleteObject("DaemonSet", ds.ref, unused=nodes_of(ds, snapshot), why=why)
+        return [] if is_used_by_machines(ds, snapshot) else with_pods(delete, snapshot, now)
     if how in (Departure.LEFT, Departure.REMOVED) and not _has_drivers(ds, snapshot):
-        return DeleteObject("DaemonSet", ds.ref, orphan=True, if_empty=True, why="its NVIDIADriver and its drivers are gone")
-    return None
+        return [DeleteObject("DaemonSet", ds.ref, orphan=True, if_empty=True, why="its NVIDIADriver and its drivers are gone")]
+    return []
