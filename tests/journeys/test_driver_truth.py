@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -364,3 +366,26 @@ async def test_a_driver_that_runs_elsewhere_is_not_to_be_taken_back(stage: Stage
     await stage.until(lambda: stage.hold("gpu-1") == "DriverFailing", within=7200)
     told = await explanation_of(stage, "gpu-1")
     assert not any("take the new driver back" in each.do for each in told.remedies)
+
+
+@pytest.mark.parametrize("limits", [ONE, {"maxParallelUpgrades": 0, "maxUnavailable": 1}], ids=["parallel", "unavailable"])
+def test_nodes_behind_one_whose_driver_does_not_come_up_are_told_to_look_there_first(limits: Mapping[str, Any]) -> None:
+    @on_stage(gpu_nodes=4, upgrade=limits)
+    async def scenario(stage: Stage) -> None:
+        await stage.installed()
+        stage.sandbox.faults.add(Fault(FaultKind.IMAGE_PULL, node="gpu-2", image=f"*{NEW}*"))
+        await stage.upgrade_to(NEW)
+        await stage.until(lambda: stage.hold("gpu-2") == "DriverFailing", within=900)
+        await stage.rest(60)
+        assert stage.driver("gpu-1") == NEW
+        for node in ("gpu-3", "gpu-4"):
+            assert stage.hold(node) in ("ParallelLimit", "UnavailableLimit", "NoNodeMayStart")
+            look, take_back, *more = (await explanation_of(stage, node)).remedies
+            assert (look.do, look.commands) == (
+                "look at node gpu-2, which is under way and needs somebody", ("gpuward explain gpu-2",))
+            assert take_back.do.startswith("take the new driver back")
+            risk = "the new driver does not come up on node gpu-2, and more nodes get it all the same"
+            assert [(each.do.split(" to ")[0], each.risk.startswith(risk)) for each in more] == [
+                ("raise maxParallelUpgrades" if limits is ONE else "raise maxUnavailable", True)]
+
+    scenario()

@@ -18,7 +18,7 @@ from gpuward.model.budgets import BudgetView
 from gpuward.model.plan import NodeStatus, Plan
 from gpuward.model.policy import DrainSettings, UpgradePolicy
 from gpuward.model.reasons import Reason
-from gpuward.model.record import Failure
+from gpuward.model.record import Failure, Record
 from gpuward.model.rollout import DeviceHolders, RolloutSettings
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import State
@@ -72,6 +72,11 @@ def said(world: World) -> list[tuple[str, str]]:
     """Return what each remedy says to do, without its reasons, and what becomes of the node."""
     found = remedies(world.snapshot, world.policy, NOW, world.node)
     return [(re.sub(r", which .*| \(.*|: .*", "", remedy.do), remedy.then.split(":")[0]) for remedy in found]
+
+
+def failure_of_driver() -> Record:
+    remembers = build.record(State.FAILED, ours=True, failed=State.POD_RESTART_REQUIRED)
+    return replace(remembers, failure=Failure(State.POD_RESTART_REQUIRED, "it broke", NOW - 1, 9))
 
 
 BROKEN = build.record(State.UPGRADE_REQUIRED, failed=State.POD_RESTART_REQUIRED)
@@ -210,6 +215,15 @@ CASES: dict[str, tuple[World, Reason, list[tuple[str, str]]]] = {
               "n4"), Reason.UNAVAILABLE_LIMIT,
         [("raise maxParallelUpgrades to 5, and maxUnavailable to 7", AT_ONCE)],
     ),
+    "place behind a node whose driver failed": (
+        World(cluster([node("n0", WAITING), node("n1", State.FAILED, remembers=failure_of_driver(), cordoned=True),
+                       node("n2", State.DONE)],
+                      [driver_pod("n0"), driver_pod("n1", driver="560", ready=False), driver_pod("n2", driver="560"),
+                       build.validator("n2")]), LIMITED),
+        Reason.NO_NODE_MAY_START,
+        [("look at node n1, whose upgrade failed", AT_ONCE), ("take the new driver back", "then this node goes on"),
+         ("raise maxUnavailable to 2", AT_ONCE)],
+    ),
     "job": (
         of(under_way(State.WAIT_FOR_JOBS_REQUIRED), JOB, rules=policy(wait_for="app=job")), Reason.JOBS_RUNNING,
         [("delete pod default/web", "this node goes on"),
@@ -302,7 +316,7 @@ def test_whoever_would_end_a_job_is_told_what_that_costs() -> None:
 HARMLESS = re.compile(r"kubectl (patch \S+ \S+ .*(maxUnavailable|maxParallelUpgrades|failureBudget)|label node \S+ "
                       r"(nvidia.com/gpu-driver-upgrade-state-|nvidia.com/gpu.deploy.driver=true|pool=)|describe|logs|"
                       r"get |auth can-i)|"
-                      r"gpuward resume|echo .*failureBudget")
+                      r"gpuward (resume|explain)|echo .*failureBudget")
 """Commands that end no pod of a user's, and lift no protection."""
 
 

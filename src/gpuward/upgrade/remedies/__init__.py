@@ -145,7 +145,8 @@ def _waits_for(hold: Hold) -> tuple[object, ...]:
 
 def _moves(plan: Plan) -> bool:
     """Tell whether the rollout goes on, so that a place in the queue comes to something."""
-    return any(status.state in IN_PROGRESS and not status.quarantined for status in plan.nodes.values())
+    return any(status.state in IN_PROGRESS and not (status.hold is not None and status.hold.reason.needs_person)
+               for status in plan.nodes.values())
 
 
 def outlook(before: NodeStatus, after: NodeStatus) -> str:

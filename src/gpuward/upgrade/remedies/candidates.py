@@ -18,6 +18,7 @@ from gpuward.model.staging import OnFailure
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.workloads import is_for_virtual_machines
 from gpuward.upgrade.remedies import fixes, policy_fixes, waves
+from gpuward.upgrade.remedies.behind import after_troubles
 from gpuward.upgrade.remedies.driver_pod import (
     empty_for_driver,
     make_driver_pod,
@@ -264,11 +265,11 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.QUARANTINED: after_giving_up,
     Reason.BUDGET_BLOCKS: unblock,
     Reason.BUDGET_USED_UP: more_budget,
-    Reason.DOMAIN_LIMIT: _more_of_domain,
+    Reason.DOMAIN_LIMIT: after_troubles(_more_of_domain),
     Reason.DOMAIN_BROKEN: _more_of_domain,
-    Reason.UNAVAILABLE_LIMIT: _more_unavailable,
-    Reason.NO_NODE_MAY_START: _more_unavailable,
-    Reason.PARALLEL_LIMIT: _more_parallel,
+    Reason.UNAVAILABLE_LIMIT: after_troubles(_more_unavailable),
+    Reason.NO_NODE_MAY_START: after_troubles(_more_unavailable),
+    Reason.PARALLEL_LIMIT: after_troubles(_more_parallel),
     Reason.NOT_SELECTED: be_selected,
     Reason.DRIVER_REFUSED: follow_driver,
     Reason.WRONG_DRIVER_TYPE: be_rightly_selected,

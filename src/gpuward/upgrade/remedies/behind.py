@@ -1,0 +1,92 @@
+"""What helps a node that waits for its turn behind one that is in trouble: to look at that one, before more nodes may start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from shlex import quote
+
+import msgspec
+
+from gpuward import names
+from gpuward.model.listing import listed
+from gpuward.model.reasons import Reason
+from gpuward.model.record import CordonOwner
+from gpuward.model.states import IN_PROGRESS, State
+from gpuward.upgrade.remedies.fixes import DecisionFacts, Dial, Fix, with_ready
+from gpuward.upgrade.remedies.question import Candidate, Question
+from gpuward.upgrade.remedies.rollback import take_back
+
+MOST_NODES = 2
+"""Nodes that a person is sent to, or that are named."""
+Find = Callable[[Question], Iterator[Candidate]]
+replace = msgspec.structs.replace
+
+
+def after_troubles(find: Find) -> Find:
+    """Return what looks at nodes in trouble first, and takes back a driver that does not come up on one; who lets more nodes get
+    such a driver is told what that risks.
+    """
+    def found(question: Question) -> Iterator[Candidate]:
+        for name in _in_trouble(question)[:MOST_NODES]:
+            yield _look(question, name)
+        failing = [name for name in _in_trouble(question) if _fails(question, name)]
+        if not failing:
+            yield from find(question)
+            return
+        yield from take_back(question)
+        nodes = listed(failing, MOST_NODES) if failing[1:] else f"node {failing[0]}"
+        risk = f"the new driver does not come up on {nodes}, and more nodes get it all the same"
+        yield from (_warned(each, risk) for each in find(question))
+    return found
+
+
+def _in_trouble(question: Question) -> list[str]:
+    """Return the nodes that take up room of the limits until somebody looks at them."""
+    held = question.plan.holds
+    return [name for name, status in sorted(question.plan.nodes.items()) if name in question.case.snapshot.nodes
+            and name != question.view.name and not status.quarantined
+            and (_fails(question, name) or (status.state in IN_PROGRESS and name in held and held[name].reason.needs_person))]
+
+
+def _fails(question: Question, name: str) -> bool:
+    """Tell whether the new driver does not come up on a node."""
+    status = question.plan.nodes[name]
+    if status.state in IN_PROGRESS:
+        return status.hold is not None and status.hold.reason is Reason.DRIVER_FAILING
+    return status.state is State.FAILED and status.failure is not None and status.failure.concerns_driver
+
+
+def _look(question: Question, name: str) -> Fix:
+    what = "whose upgrade failed" if question.plan.nodes[name].state is State.FAILED else "which is under way and needs somebody"
+    return Fix(f"look at node {name}, {what}", partial(_done, name=name), looks=(f"gpuward explain {quote(name)}",))
+
+
+def _done(case: DecisionFacts, name: str) -> DecisionFacts:
+    """Return the facts once a node has its driver, and serves."""
+    node = case.snapshot.nodes[name]
+    ours = node.record is not None and node.record.cordon is CordonOwner.GPUWARD
+    done = replace(node, labels={**node.labels, names.UPGRADE_STATE: str(State.DONE)}, record=None,
+                   unschedulable=node.unschedulable and not ours)
+    case = replace(case, snapshot=replace(case.snapshot, nodes={**case.snapshot.nodes, name: done}))
+    for pod in case.snapshot.pods.get(name, ()):
+        case = with_ready(case, pod)
+    return case
+
+
+def _warned(candidate: Candidate, risk: str) -> Candidate:
+    if isinstance(candidate, Fix):
+        return candidate
+    at, then = candidate.at, candidate.then
+
+    def opened(count: int) -> Fix:
+        fix = at(count)
+        return fix.risking("; ".join(filter(None, (risk, fix.risk))))
+
+    def finer(count: int) -> Dial:
+        assert then is not None
+        told = _warned(then(count), risk)
+        assert isinstance(told, Dial)
+        return told
+
+    return replace(candidate, at=opened, then=None if then is None else finer)
