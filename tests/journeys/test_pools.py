@@ -65,6 +65,15 @@ async def test_each_nvidia_driver_is_a_pool_and_so_is_one_without_nodes(stage: S
     assert [row[0] for row in (await shown(stage, nodes=("gpu-3",)))[1:]] == ["NVIDIADriver b"]
 
 
+@on_stage(gpu_nodes=4)
+async def test_pools_of_one_nvidiadriver_are_told_apart_by_their_operating_systems(stage: Stage) -> None:
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, nvidia_driver("a", default=True))
+    await stage.installed()
+    rows = await shown(stage)
+    assert [row[:2] for row in rows[1:]] == [["NVIDIADriver a on ubuntu22.04", "2"], ["NVIDIADriver a on ubuntu24.04", "2"]]
+
+
 @on_stage(gpu_nodes=3)
 async def test_each_precompiled_kernel_is_a_pool(stage: Stage) -> None:
     await set_driver(stage, {"usePrecompiled": True, "version": "580"})

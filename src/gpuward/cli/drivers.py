@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import structlog
@@ -74,7 +75,8 @@ def pool_table(pools: Sequence[PoolReport], width: int | None = None) -> Table:
     """Return the pools, one line each; a column that is empty for all of them is left out. Where `width` columns are too few for
     its longest words, each value has a line of its own: words are not broken.
     """
-    rows = [_row(pool) for pool in pools]
+    places = Counter((pool.owner, pool.kernel) for pool in pools)
+    rows = [_row(pool, alone=places[pool.owner, pool.kernel] == 1) for pool in pools]
     used = [number for number, title in enumerate(TITLES) if any(row[number] for row in rows)]
     least = [max(len(word) for text in (TITLES[number], *(row[number] for row in rows)) for word in _WORD.findall(text) or [""])
              for number in used]
@@ -101,13 +103,15 @@ def _listed(rows: Sequence[tuple[str, ...]]) -> Table:
     return table
 
 
-def _row(pool: PoolReport) -> tuple[str, ...]:
+def _row(pool: PoolReport, *, alone: bool) -> tuple[str, ...]:
+    """Return the cells of a pool; one that is not `alone` with its name says which operating system it is for."""
     unwell = "".join(f" ({one.nodes} {one.group})" for one in pool.groups if one.group is Group.UNWELL)
     others = [f"{one.nodes} {one.group}" for one in pool.groups if one.group not in (Group.UP_TO_DATE, Group.UNWELL)]
     progress = ", ".join([f"{pool.up_to_date}/{len(pool.nodes)} up to date{unwell}", *others]) if pool.nodes else ""
     built_for = " ".join(filter(None, (pool.kernel, pool.system))) if pool.kernel else ""
     loaded, kernels = _counts(pool.loaded, "none"), _counts(pool.kernels, "unknown")
-    owner = f"{pool.owner} (gone)" if pool.gone else pool.owner
+    system = pool.system if not (alone or pool.kernel) else ""
+    owner = " ".join(filter(None, (pool.owner, system and f"on {system}", pool.gone and "(gone)")))
     return owner, built_for, str(len(pool.nodes)), pool.target, loaded, kernels, progress, _waits(pool)
 
 
