@@ -93,6 +93,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     IdleAwaited(900.0, 1_767_312_000.0, POD, 2),
     DeletionUnseen("a", "roles is forbidden"),
     WindowShut(1_767_312_000.0, "Europe/Berlin"),
+    WindowShut(1_767_312_000.0, "Europe/Berlin", wave="canary"),
     WaveNotDone("canary", 1, 2, ("n1",), 1),
     WaveEmpty("canary", "pool=canary"),
     WaveFailed("canary", 2, 3, 1, ("n1", "n2")),

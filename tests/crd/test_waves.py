@@ -45,6 +45,9 @@ def test_waves_are_followed_as_they_are_written() -> None:
     ({"name": "b", "approval": "required"}, ".approval", "required"),
     ({"name": "b", "nodeSelector": {"a b": "c"}}, ".nodeSelector", "a b"),
     ({"name": "b", "nodeSelector": {"pool": "c d"}}, ".nodeSelector[pool]", "c d"),
+    ({"name": "b", "windows": [{"schedule": "0 25 * * *", "duration": "1h"}]}, ".windows[0].schedule", "0 25 * * *"),
+    ({"name": "b", "windows": [{"schedule": "0 5 * * *"}]}, ".windows[0]", "with schedule"),
+    ({"name": "b", "windows": [{"start": "2026-01-02", "end": "2026-01-01"}]}, ".windows[0].end", "2026-01-01"),
     ({"name": "b", "failureBudget": {"nodes": -1}}, ".failureBudget.nodes", -1),
 ])
 def test_a_wave_that_cannot_be_followed_is_named_with_its_value(wave: dict[str, Any], field: str, value: Any) -> None:

@@ -11,7 +11,7 @@ import pytest
 from crondst import CronDst, CronDstError
 
 from gpuward.model.windows import OPEN, Window, WindowState
-from gpuward.upgrade.windows import openings, window_state, with_room
+from gpuward.upgrade.windows import openings, window_state, windows_of, with_room
 from tests.sampling import WHOLE
 
 ZONES = ("UTC", "Europe/Berlin", "Europe/Dublin", "America/New_York", "America/Sao_Paulo", "America/St_Johns", "Asia/Kolkata",
@@ -126,6 +126,15 @@ def test_a_window_lasts_as_long_as_it_says_when_clocks_change_in_it() -> None:
     night = (Window(schedule="0 1 * * *", duration=4 * HOUR, zone="Europe/Berlin"),)
     state = window_state(night, moment("2026-03-29T01:30+01:00"))
     assert state == WindowState(True, moment("2026-03-29T06:00+02:00"), "Europe/Berlin")
+
+
+def test_windows_of_a_wave_that_allow_starts_stand_in_place_of_the_rollouts_and_all_that_deny_them_hold() -> None:
+    night, day = Window(schedule="0 22 * * *", duration=HOUR), Window(schedule="0 9 * * *", duration=HOUR)
+    freeze, lunch = Window(False, start=1.0, end=2.0), Window(False, "0 12 * * *", HOUR)
+    assert windows_of((day,), (night, freeze)) == (day, freeze)
+    assert windows_of((lunch,), (night, freeze)) == (night, lunch, freeze)
+    assert windows_of((day, lunch), ()) == (day, lunch)
+    assert windows_of((), (night, freeze)) == (night, freeze)
 
 
 def test_without_windows_nodes_may_start() -> None:

@@ -148,6 +148,9 @@ def _order(random: Random) -> Object:
         more: Object = {"name": "more", "nodes": random.choice((2, "50%")), "maxUnavailable": random.choice((1, "50%")),
                         "failureBudget": {"nodes": random.choice((0, 1))}}
         spec["waves"] = [canary, more] if random.random() < 0.5 else [canary]
+        own = Random(repr(spec["waves"]))  # of its own, so that what else is drawn of a seed stays as it was
+        if own.random() < 0.4:
+            canary["windows"] = list(own.choice(WINDOWS))
     if random.random() < 0.25:
         spec["growth"] = {"start": random.choice((1, 2)), "factor": random.choice((1, 2, 3))}
     if random.random() < 0.3:

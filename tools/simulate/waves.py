@@ -49,7 +49,7 @@ def tried_before(change: NodeChange, waves: Sequence[Object], world: SimulatedWo
     after, before = change.after.memory(), change.before.memory()
     if not change.admits or not isinstance(room, int) or after is None or not after.target or after.forced:
         return []
-    if (before is not None and before.target == after.target) or not _is_driver(after.target, world):
+    if (before is not None and before.target == after.target) or not is_driver(after.target, world):
         return []
     tried = [name for name in change.history.nodes() if name != change.node
              and change.history.owners(name, change.writer) & change.history.owners(change.node, change.writer)
@@ -69,7 +69,7 @@ def is_later(change: NodeChange, waves: Sequence[Object], world: SimulatedWorld)
     return [] if in_step else tried
 
 
-def _is_driver(target: str, world: SimulatedWorld) -> bool:
+def is_driver(target: str, world: SimulatedWorld) -> bool:
     """Tell whether a target is the revision of a DaemonSet: drivers that go, and nodes that move, have words there."""
     revisions = world.sandbox.store.list("controllerrevisions.apps", names.DEFAULT_NAMESPACE)
     return any((each["metadata"].get("labels") or {}).get(names.REVISION_HASH) == target for each in revisions)
@@ -91,4 +91,4 @@ def _has_ended(change: NodeChange, name: str, target: str) -> bool:
                for sight in sights)
 
 
-__all__ = ["a_driver_goes_no_further_than_the_canary_before_it_runs", "is_later", "tried_before", "waves_since"]
+__all__ = ["a_driver_goes_no_further_than_the_canary_before_it_runs", "is_driver", "is_later", "tried_before", "waves_since"]

@@ -104,10 +104,10 @@ def _all_need_somebody(picture: Picture) -> bool:
 
 
 def _never_opens(picture: Picture) -> bool:
-    """Tell whether nodes wait for windows that never open, and none is under way."""
+    """Tell whether all that wait for windows do so for some that never open, and none is under way."""
     shut = [hold for hold in picture.plan.holds.values() if hold.reason is Reason.WINDOW_SHUT]
     under_way = any(status.state in IN_PROGRESS for status in picture.plan.nodes.values())
-    return bool(shut) and shut[0].until is None and not under_way
+    return bool(shut) and all(hold.until is None for hold in shut) and not under_way
 
 
 def why_not(picture: Picture, leader: Leader) -> str:

@@ -186,6 +186,8 @@ _SENTENCES: Final[dict[str, str]] = {
     "RolloutWave.failure_budget": "Hold later waves when more nodes of this one have failed than the larger of the two allows.",
     "WaveFailureBudget.nodes": "Nodes of the wave that may fail.",
     "WaveFailureBudget.percent": "Percentage of the wave's nodes that may fail, rounded down.",
+    "RolloutWave.windows": "When nodes of the wave may start. Windows of kind Allow here stand in place of the RolloutPolicy's; "
+                           "those of kind Deny hold beside them, here and there.",
     "RolloutWave.analysis": "What has to be seen of the wave before later ones start, measured once its nodes are back.",
     "WaveCheck.name": "Name of the check, for people.",
     "WaveCheck.node_conditions": "Conditions that no node of the wave may have, such as those of node-problem-detector.",

@@ -12,11 +12,14 @@ from msgspec import Meta, field
 from gpuward.crd.analysis import CHECKS_DIFFER, MOST_CHECKS, ONE_KIND, WaveCheck, analysis_problems, followed_check
 from gpuward.crd.durations import Duration, parse_duration
 from gpuward.crd.facts import DEFAULTED, NonNegative, Spec, cel, schema, shape
+from gpuward.crd.windows import ONE_FORM, RolloutWindow, followed, window_problems
 from gpuward.errors import PolicyError
 from gpuward.model.selectors import is_label_key, is_label_value
 from gpuward.model.waves import REST, Growth, Share, Tolerance, Wave
 
 MOST_WAVES: Final = 16
+MOST_OF_WAVE: Final = 8
+"""Windows that a wave may have."""
 LONGEST_SOAK: Final = 31 * 24 * 3600.0
 """Seconds that a wave may soak."""
 _PERCENT: Final = r"^(?:[1-9][0-9]?|100)%$"
@@ -47,6 +50,7 @@ class RolloutWave(Spec, frozen=True, kw_only=True):
     failure_budget: Annotated[WaveFailureBudget, DEFAULTED] = WaveFailureBudget()
     analysis: Annotated[
         tuple[Annotated[WaveCheck, ONE_KIND], ...], schema(maxItems=MOST_CHECKS), CHECKS_DIFFER] = ()
+    windows: Annotated[tuple[Annotated[RolloutWindow, ONE_FORM], ...], schema(maxItems=MOST_OF_WAVE)] = ()
 
 
 class RolloutGrowth(Spec, frozen=True, kw_only=True):
@@ -64,9 +68,11 @@ def wave_problems(path: str, waves: Sequence[RolloutWave]) -> Iterator[PolicyErr
             yield PolicyError(f"{path}[{place}].name", wave.name, "give each wave a name of its own")
         names.add(wave.name)
         try:
-            followed_wave(f"{path}[{place}]", msgspec.structs.replace(wave, analysis=()))
+            followed_wave(f"{path}[{place}]", msgspec.structs.replace(wave, analysis=(), windows=()))
         except PolicyError as problem:
             yield problem
+        for number, window in enumerate(wave.windows):
+            yield from window_problems(f"{path}[{place}].windows[{number}]", window)
         yield from analysis_problems(f"{path}[{place}].analysis", wave.analysis)
     if len(waves) > MOST_WAVES:
         yield PolicyError(path, f"{len(waves)} waves", f"write up to {MOST_WAVES}; {REST} are the last one in any case")
@@ -90,6 +96,7 @@ def followed_wave(path: str, wave: RolloutWave) -> Wave:
         wave.approval == "Required",
         Tolerance(wave.failure_budget.nodes, wave.failure_budget.percent),
         tuple(followed_check(f"{path}.analysis[{place}]", check) for place, check in enumerate(wave.analysis)),
+        tuple(followed(f"{path}.windows[{place}]", window) for place, window in enumerate(wave.windows)),
     )
 
 

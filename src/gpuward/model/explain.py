@@ -16,7 +16,7 @@ from gpuward.model.opportunities import IdleAwaited
 from gpuward.model.placement import Placement
 from gpuward.model.plan import Hold
 from gpuward.model.reasons import Reason
-from gpuward.model.sentences import NO_LIMIT, NONE_NOW, OF_DOMAINS, SENTENCES, UNCOUNTED
+from gpuward.model.sentences import NO_LIMIT, NONE_NOW, OF_DOMAINS, SENTENCES, UNCOUNTED, WAVE_SHUT
 from gpuward.model.troubles import DriverNow, PodTrouble
 from gpuward.model.unserved import DriverLabelUnknown, DriverRefused, NotSelected, Unserved, WrongDriverType
 from gpuward.model.views import Ref
@@ -75,6 +75,8 @@ def _template(hold: Hold) -> str:
             return NO_LIMIT
         case BudgetUsedUp(allowed=0):
             return NONE_NOW
+        case WindowShut(wave=wave) if wave:
+            return WAVE_SHUT
         case DomainLimit(domains=domains) if domains:
             return OF_DOMAINS[hold.reason]
         case EvictionRefused(attempts=None) | ComesBack(times=None) | Failed(step=None):
@@ -148,7 +150,8 @@ def _later(
         return _analysed(what)
     if isinstance(what, MovePaused):
         return {"to": destination(what.to, what.before)}
-    return {"opens": opening(what)}
+    found: dict[str, object] = {"opens": opening(what)}
+    return {**found, "wave": what.wave} if what.wave else found
 
 
 def _of_wave(what: Aborted | ApprovalRequired | WaveSoaking) -> dict[str, object]:

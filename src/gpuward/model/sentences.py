@@ -119,6 +119,8 @@ OF_DOMAINS = {
     "{used:has|have} nodes out of service that no upgrade brings back ({domains}){out}",
 }
 """Said where domains are counted, and not the nodes of one."""
+WAVE_SHUT = "the windows of wave {wave} let none of its nodes start now: {opens}"
+"""Said where a wave has windows of its own."""
 NONE_NOW = "disruption budget {budget} lets none go now; pod {pod} is under it"
 """Said where a budget has no room, whatever nodes under way need of it."""
 NO_LIMIT = "maxUnavailable{whose} allows {limit}: no node may be taken out of service"

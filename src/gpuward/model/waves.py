@@ -12,6 +12,7 @@ import msgspec
 
 from gpuward.model.analysis import Check, CheckRun, Measured, WaveAnalysis
 from gpuward.model.reasons import Reason
+from gpuward.model.windows import Window
 
 REST: Final = "all other nodes"
 """Stands for the name of the last wave, which nobody writes."""
@@ -60,6 +61,8 @@ class Wave(msgspec.Struct, frozen=True):
     tolerance: Tolerance = Tolerance()
     analysis: tuple[Check, ...] = ()
     """What has to be seen of it before later waves start."""
+    windows: tuple[Window, ...] = ()
+    """When its nodes may start: those that allow it stand in place of the rollout's, those that deny it beside these."""
 
 
 class Growth(msgspec.Struct, frozen=True):

@@ -64,6 +64,8 @@ class WindowShut(msgspec.Struct, frozen=True):
     """When the windows shut that are open, too soon."""
     takes: float = 0.0
     """Seconds for which they have to stay open; 0 where nobody asks for that."""
+    wave: str = ""
+    """The wave that has windows of its own; empty where those of the rollout hold."""
 
 
 def moment_in(at: float, zone: str) -> str:

@@ -70,7 +70,13 @@ def _forced(upgrades: dict[str, Any]) -> None:
 def _without_windows(sandbox: Sandbox) -> None:
     for policy in sandbox.store.list("rolloutpolicies.gpuward.io"):
         sandbox.store.modify("rolloutpolicies.gpuward.io", None, policy["metadata"]["name"],
-                             lambda obj: obj.get("spec", {}).pop("windows", None))
+                             _take_windows)
+
+
+def _take_windows(policy: Object) -> None:
+    spec = policy.get("spec") or {}
+    for each in (spec, *(spec.get("waves") or ())):
+        each.pop("windows", None)
 
 
 def _relaxed(budget: str) -> Change:

@@ -45,7 +45,7 @@ from gpuward.upgrade.refused import may_fail, not_entered, overdue, refused, res
 from gpuward.upgrade.wave_labels import labels_to_remember
 from gpuward.upgrade.wave_notes import note_waves
 from gpuward.upgrade.waves import waves_of
-from gpuward.upgrade.windows import window_state, with_room
+from gpuward.upgrade.windows import windows_now, windows_of
 from gpuward.upgrade.without_policy import advance_without_policy
 from gpuward.upgrade.words import aborted, believed
 from gpuward.upgrade.writing import patch_of
@@ -93,13 +93,15 @@ def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Decisi
         return unplaced_if_it_lasts(with_operands(_if_ready(step(node, policy, now), node), now), now)
 
     nodes = memory.judge_all(snapshot, policy, now, decided, granted)
-    windows = window_state(policy.rollout.windows, now)
-    if policy.rollout.window_fit is WindowFit.P90:
-        windows = with_room(windows, policy.rollout.windows, likely_seconds(samples_of(nodes)), now)
+    takes = likely_seconds(samples_of(nodes)) if policy.rollout.window_fit is WindowFit.P90 else 0.0
+    windows = windows_now(policy.rollout.windows, takes, now)
     waves = waves_of((node.wave for node in nodes), (node.before for node in nodes), policy, now, windows.zone,
                      snapshot.measured)
     standings = (*without_quarantined(nodes, policy), *moved_away(snapshot, policy), *arriving(snapshot, policy, granted))
     fleet = fleet_of(standings, snapshot.unsettled | granted, now, windows, waves)
+    if own := {place: windows_now(windows_of(wave.windows, policy.rollout.windows), takes, now)
+               for place, wave in enumerate(policy.rollout.waves) if wave.windows}:
+        fleet = replace(fleet, wave_windows=own)
     if policy.rollout.aborted is not None:
         fleet = replace(fleet, aborted=any(aborted(node.before, policy) is not None for node in nodes))
     if policy.rollout.approved_plan is not None:
@@ -239,10 +241,9 @@ def _start(path: NodeProgress, policy: UpgradePolicy, now: float) -> NodeProgres
 
 def _windows_shut(admit: _Admission) -> float | None:
     """Return when windows that are open shut: the nodes that are held wait for the next one then, whatever holds them now."""
-    windows = admit.fleet.windows
-    if windows.shuts is not None:
-        return windows.shuts
-    return windows.changes if windows.opened and admit.held else None
+    found = (windows.shuts if windows.shuts is not None else windows.changes if windows.opened and admit.held else None
+             for windows in (admit.fleet.windows, *admit.fleet.wave_windows.values()))
+    return min((at for at in found if at is not None), default=None)
 
 
 def _plan(nodes: Iterable[NodeDecision], admit: _Admission, policy: UpgradePolicy, more: tuple[Action, ...] = ()) -> Plan:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from math import ceil
 from typing import Final
@@ -22,7 +22,7 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.waves import WaveSoaking
-from gpuward.model.windows import WindowShut, moment_in
+from gpuward.model.windows import WindowShut, WindowState, moment_in
 from gpuward.upgrade.fleet import Fleet
 from gpuward.upgrade.node_decision import NodeDecision
 from gpuward.upgrade.noting import STEP_OF
@@ -190,10 +190,21 @@ def _within_windows(samples: Samples, remaining: Remaining, fleet: Fleet, now: f
     if left is None:
         return Estimate(unknown="what is left has taken longer than any node before", at=now)
     # A node that has begun is finished after the end of its window.
-    shut = fleet.windows.changes is not None and now + left - samples.mean > fleet.windows.changes
+    last = now + left - samples.mean
+    shut = any(windows.changes is not None and last > windows.changes for windows in _windows_ahead(fleet))
     if remaining.waiting and shut:
         return Estimate(unknown="it goes on after the end of this window", at=now)
     return Estimate(left, now, len(samples.seconds), samples.earlier)
+
+
+def _windows_ahead(fleet: Fleet) -> Iterator[WindowState]:
+    """Yield the windows of nodes that are not done: those of waves that have some, and of the rollout for all others."""
+    own = fleet.wave_windows
+    waiting = [place for place, gate in enumerate(fleet.waves.gates) if gate.done < gate.total]
+    yield from (own[place] for place in waiting if place in own)
+    rest = len(fleet.waves.places) - sum(gate.total for gate in fleet.waves.gates)
+    if not own or rest or any(place not in own for place in waiting):
+        yield fleet.windows
 
 
 def _would_do(found: Estimate, samples: Samples, remaining: Remaining) -> int:

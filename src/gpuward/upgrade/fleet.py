@@ -81,6 +81,8 @@ class Fleet(msgspec.Struct, frozen=True):
     coming: frozenset[str] = frozenset()
     """Nodes of other policies that are under way here; they are in the total of the one that they come from."""
     windows: WindowState = OPEN
+    wave_windows: Mapping[int, WindowState] = {}
+    """Those of waves that have windows of their own, by the places of these waves."""
     domains: DomainUse = NO_DOMAINS
     waves: Waves = NO_WAVES
     aborted: bool = False
@@ -115,6 +117,12 @@ class Fleet(msgspec.Struct, frozen=True):
         """Return the budgets that protect a pod: none where the eviction API lets it go in any case."""
         budgets = self.budgets.get(pod.namespace)
         return () if not budgets or pod.evicted_freely else self.coverage.of(pod, budgets)
+
+    def windows_of(self, node: str) -> tuple[WindowState, str]:
+        """Return the windows that hold for a node, and the name of its wave where that has windows of its own."""
+        place = self.waves.places.get(node, -1)
+        own = self.wave_windows.get(place)
+        return (self.windows, "") if own is None else (own, self.waves.gates[place].wave.name)
 
     def _claims_of(self, nodes: Iterable[NodeFacts]) -> Counter[Ref]:
         going = (pod for node in nodes for pod in node.to_evict.pods)

@@ -53,12 +53,12 @@ def window_shut(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | 
     """Hold a node outside the windows of the rollout, unless it is out of service already and has nothing to lose, has begun in
     one and failed, or somebody asked for that very node by hand.
     """
-    if fleet.windows.opened or node.record.forced or node.requested or (not node.serves and node.to_evict.empty):
+    state, wave = fleet.windows_of(node.node.name)
+    if state.opened or node.record.forced or node.requested or (not node.serves and node.to_evict.empty):
         return None
     if node.record.failure is not None and not node.retargeted:
         return None
-    state = fleet.windows
-    return Hold(WindowShut(state.changes, state.zone, state.shuts, state.takes), node.record.since, state.changes)
+    return Hold(WindowShut(state.changes, state.zone, state.shuts, state.takes, wave), node.record.since, state.changes)
 
 
 def image_not_staged(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:

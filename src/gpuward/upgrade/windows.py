@@ -37,6 +37,12 @@ class _Known(msgspec.Struct):
     state: WindowState | None = None
 
 
+def windows_of(own: tuple[Window, ...], common: tuple[Window, ...]) -> tuple[Window, ...]:
+    """Return the windows that hold for a wave: its own that allow starts, or else the rollout's, and all that deny them."""
+    allowing = [one for one in own if one.allows] or [one for one in common if one.allows]
+    return (*allowing, *(one for one in (*own, *common) if not one.allows))
+
+
 def window_state(windows: tuple[Window, ...], now: float) -> WindowState:
     """Return whether nodes may start now, and when that changes."""
     if not windows:
@@ -46,6 +52,11 @@ def window_state(windows: tuple[Window, ...], now: float) -> WindowState:
         return known.state
     known.since, known.state = now, _state(windows, now)
     return known.state
+
+
+def windows_now(windows: tuple[Window, ...], takes: float, now: float) -> WindowState:
+    """Return whether nodes may start now that have to be back in so many seconds; any time will do with 0."""
+    return with_room(window_state(windows, now), windows, takes, now)
 
 
 def with_room(state: WindowState, windows: tuple[Window, ...], takes: float, now: float) -> WindowState:
@@ -61,7 +72,7 @@ def with_room(state: WindowState, windows: tuple[Window, ...], takes: float, now
     return WindowState(False, known.state.changes, state.zone, shuts, takes)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)
 def _known_long(windows: tuple[Window, ...], takes: float) -> _Known:
     return _Known()
 
@@ -78,7 +89,7 @@ def _long_enough(windows: tuple[Window, ...], takes: float, now: float) -> float
     return None
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)
 def _known(windows: tuple[Window, ...]) -> _Known:
     return _Known()
 

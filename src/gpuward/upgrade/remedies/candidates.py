@@ -16,6 +16,7 @@ from gpuward.model.driver_images import ImageMissing
 from gpuward.model.reasons import Reason
 from gpuward.model.staging import OnFailure
 from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.windows import WindowShut
 from gpuward.model.workloads import is_for_virtual_machines
 from gpuward.upgrade.remedies import fixes, policy_fixes, waves
 from gpuward.upgrade.remedies.behind import after_troubles
@@ -89,6 +90,10 @@ def _evicts(question: Question) -> str:
 
 def _unbar(question: Question) -> Iterator[Candidate]:
     yield fixes.request_upgrade(question.view, "upgrade this node now").risking(_evicts(question))
+    what = question.hold.what
+    if isinstance(what, WindowShut) and what.wave:
+        yield waves.take_windows(question, what.wave)
+        return
     rollout = replace(question.case.policy.rollout, windows=())
     do = "take the windows from the RolloutPolicy"
     yield policy_fixes.change_rollout(question.case, do, {"windows": None}, rollout).risking(

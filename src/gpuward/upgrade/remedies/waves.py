@@ -102,6 +102,14 @@ def widen(question: Question) -> Iterator[Candidate]:
     yield _settings(question, "take maxUnavailable from the waves", replace(rollout, waves=waves))
 
 
+def take_windows(question: Question, wave: str) -> Fix:
+    """Return the fix by which a wave has no windows any more, and no window holds its nodes."""
+    rollout = question.case.policy.rollout
+    without = tuple(replace(each, windows=()) if each.name == wave else each for each in rollout.waves)
+    fix = _settings(question, f"take the windows from wave {wave}", replace(rollout, waves=without))
+    return fix.risking("its nodes start, node after node, when the windows of the RolloutPolicy are open")
+
+
 def grow(question: Question) -> Iterator[Candidate]:
     """Have the limits of the rollout from the start."""
     rollout = question.case.policy.rollout
