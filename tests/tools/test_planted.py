@@ -90,6 +90,10 @@ TRIALS: Final = {
         upgrade=ONE_BY_ONE | {"podDeletion": {"force": True, "deleteEmptyDir": True, "timeoutSeconds": 0}}),
     "pods-for-images-stay": Trial(
         "nothing is left behind", "clusterpolicy", (Fault(100.0, "prestaged-rollout", 100.0, 0.5, 0.1),)),
+    "windows-of-waves-hold-nobody": Trial(
+        "nobody starts outside the windows", "clusterpolicy", (Fault(340.0, "change-driver", 0.0, 0.0, 0.5),), seconds=420.0,
+        rollout={"waves": [{"name": "canary", "nodes": 1, "windows": [
+            {"kind": "Allow", "schedule": "*/10 * * * *", "duration": "4m"}]}]}),
     "pods-for-images-take-gpus": Trial(
         "a pod for images takes nothing else", "clusterpolicy", (Fault(100.0, "prestaged-rollout", 100.0, 0.5, 0.1),)),
 }
@@ -105,7 +109,7 @@ def test_a_defect_that_is_put_back_is_caught_and_nothing_else(name: str) -> None
 
 
 def test_every_defect_is_tried() -> None:
-    assert len(planted.PLANTS) == 20
+    assert len(planted.PLANTS) == 21
     assert list(planted.PLANTS) == list(TRIALS)
 
 

@@ -98,6 +98,10 @@ def _with_gpus(original: Any) -> Any:
     return staging_pod
 
 
+def _windows_of_rollout(original: Any) -> Any:
+    return lambda fleet, node: (fleet.windows, "")
+
+
 def _nothing_measured(original: Any) -> Any:
     from gpuward.upgrade.analysis import NO_ANALYSIS
 
@@ -159,6 +163,8 @@ PLANTS: Final[Mapping[str, tuple[tuple[Place, Make], ...]]] = {
         (("gpuward.upgrade.drain", "gives_up_at"), _always(None)),),
     "pods-for-images-stay": (
         (("gpuward.upgrade.staging:_Stager", "_delete"), _always(None)),),
+    "windows-of-waves-hold-nobody": (
+        (("gpuward.upgrade.fleet:Fleet", "windows_of"), _windows_of_rollout),),
     "pods-for-images-take-gpus": (
         (("gpuward.upgrade.staging", "staging_pod"), _with_gpus),),
 }

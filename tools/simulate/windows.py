@@ -63,14 +63,14 @@ def _together(own: list[Object], common: list[Object]) -> list[Object]:
 
 
 def _is_first(change: NodeChange, target: str, world: SimulatedWorld) -> bool:
-    """Tell whether a node is the first that is sent to a driver, and has no pod of it: it is one of the canary then."""
+    """Tell whether a node is the first that is sent to a driver, of which no node has a pod: it is one of the canary then."""
     if not target or change.after.skipped or not is_driver(target, world):
         return False
     sights = (sight for name in change.history.nodes() for sight in change.history.sights(name))
     sent = any((memory := sight.memory()) is not None and memory.target == target and sight.in_progress
                and sight.version < change.after.version for sight in sights)
     in_step = any((pod["metadata"].get("labels") or {}).get(names.REVISION_HASH) == target
-                  for pod in world.driver_pods(change.node))
+                  for name in change.history.nodes() for pod in world.driver_pods(name))
     return not (sent or in_step)
 
 
