@@ -13,7 +13,7 @@ from gpuward.model.explain import sentence
 from gpuward.model.states import IN_PROGRESS, State
 from tests.journeys.looking import explanation_of, told_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
-from tests.journeys.test_nvidiadriver import set_driver
+from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver, set_driver
 from tests.journeys.test_plan import plan_of
 from tests.journeys.test_removed import COMPILED, DEFAULT, MODES, NVIDIADRIVER, PRECOMPILED, installed
 from tests.journeys.test_rolloutpolicy import apply, edit
@@ -156,3 +156,27 @@ async def test_an_annotation_that_is_no_plan_lets_no_node_start(stage: Stage) ->
     await stage.user.patch_merge(
         resources.CLUSTER_POLICIES, "cluster-policy", {"metadata": {"annotations": {names.APPROVED_PLAN: None}}})
     await stage.upgraded(NEW)
+
+
+def test_nodes_that_go_to_another_nvidiadriver_get_no_other_driver_than_was_planned(tmp_path: Path) -> None:
+    @on_stage(gpu_nodes=4)
+    async def scenario(stage: Stage) -> None:
+        await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+        await make(stage, nvidia_driver(DEFAULT, default=True))
+        await stage.until(lambda: stage.policy_status().get("state") == "ready" and stage.drivers() == [OLD])
+        await set_driver(stage, DEFAULT, {"upgradePolicy": {"autoUpgrade": False}})
+        await label_pools(stage, a="gpu-1 gpu-2 gpu-3 gpu-4")
+        await make(stage, nvidia_driver("a", version=NEW))
+        await stage.rest(30)
+        await approved(stage, tmp_path, "")
+        await set_driver(stage, "a", {"version": "575.57.08"})
+        await stage.rest(30)
+        await set_driver(stage, DEFAULT, {"upgradePolicy": {"autoUpgrade": True}})
+        await stage.until(lambda: stage.hold("gpu-1") == "PlanDiffers")
+        assert f"node gpu-1 would get another driver (575.57.08, not {NEW})" in sentence(stage.operator.plan.holds["gpu-1"])
+        await stage.rest(HOUR)
+        assert stage.drivers() == [OLD]
+        await set_driver(stage, "a", {"version": NEW})
+        await stage.upgraded(NEW, within=2 * HOUR)
+
+    scenario()

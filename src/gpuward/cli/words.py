@@ -25,6 +25,7 @@ from gpuward.model.waves import RolloutWaves, WavePhase, WaveStatus, Word
 from gpuward.model.windows import moment_in
 from gpuward.policy.rolloutpolicy import annotation, resumed_at
 from gpuward.policy.words import encode_word, read_word
+from gpuward.upgrade.comers import comers
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.facts_cache import gather
 from gpuward.upgrade.waves import targets_of_rollout
@@ -87,7 +88,10 @@ async def cases(client: Client, namespace: str, driver: str, verb: str) -> list[
     waves = {each.driver: each for each in picture.plan.waves}
     upgrades = {policy.driver: policy for policy in picture.drivers.upgrades if not (policy.unowned or policy.gone)}
     found = ((rollout, rollout.view.name if rollout.driver else "") for rollout in chosen)
-    return [Case(rollout, upgrades[name], waves.get(name), picture, gather(picture.snapshot, upgrades[name]))
+    nodes = {policy.driver: gather(picture.snapshot, policy) for policy in picture.drivers.upgrades}
+    coming = {name: comers((node for driver, others in nodes.items() if driver != name for node in others), name) if name else []
+              for name in upgrades}
+    return [Case(rollout, upgrades[name], waves.get(name), picture, (*nodes[name], *coming[name]))
             for rollout, name in found if name in upgrades]
 
 

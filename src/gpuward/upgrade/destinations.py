@@ -13,13 +13,13 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS
 from gpuward.model.waves import Aborted
+from gpuward.upgrade.comers import held_by_waves_there
 from gpuward.upgrade.domains import DomainUse
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import Fleet, Standing, Trouble
 from gpuward.upgrade.fleet_gates import failure_budget, max_parallel, max_unavailable, new_driver_fails
 from gpuward.upgrade.scope import concerns
 from gpuward.upgrade.undrainable import in_quarantine
-from gpuward.upgrade.wave_gates import held_by_wave
 
 _GATES = (failure_budget, new_driver_fails, max_unavailable, max_parallel)
 
@@ -59,8 +59,8 @@ class Fleets:
         word = limits.rollout.aborted if fleet.aborted else None
         if word is not None:
             return Hold(Aborted(word.by, word.at, limits.driver), node.record.since)
-        if fleet.waves.waits is not None and not node.requested:
-            return held_by_wave(node, fleet.waves.waits, fleet.now)
+        if (waits := held_by_waves_there(node, grown, limits)) is not None:
+            return waits
         return next((held for gate in _GATES if (held := gate(node, grown, limits)) is not None), None)
 
     def admit(self, node: NodeFacts, policy: UpgradePolicy) -> None:

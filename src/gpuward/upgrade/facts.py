@@ -19,6 +19,7 @@ from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.evictable_pods import EvictablePods
 from gpuward.upgrade.module_holders import NOBODY, ModuleHolders
 from gpuward.upgrade.staged import NextImages
+from gpuward.upgrade.targets import UNSETTLED, Target
 
 
 class NodeFacts(msgspec.Struct, frozen=True, gc=False):
@@ -43,6 +44,8 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     """That somebody else edits the DaemonSet, so that there is no target."""
     moving: Placement | None = None
     """Where the node's driver is to come from, if not from its driver pod's DaemonSet; then that is the target, in words."""
+    next_target: Target = UNSETTLED
+    """What its driver pod will be there, as far as that is known."""
     removing: bool = False  # whether the driver is to go, and none comes after it: then `NO_DRIVER` is the target
     same: frozenset[str] = frozenset()
     """Hashes of the revisions whose pods differ from those of the target in labels and annotations at most."""

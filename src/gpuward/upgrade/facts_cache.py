@@ -11,7 +11,7 @@ from gpuward.model.driver import driver_daemonsets, heeds_variable, is_driver_po
 from gpuward.model.leaving import leaving_of
 from gpuward.model.operand_pods import unready_operands
 from gpuward.model.orphans import is_without_driver
-from gpuward.model.placement import Placements
+from gpuward.model.placement import Placement, Placements
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Record, only_remembers
 from gpuward.model.selectors import matches
@@ -26,8 +26,8 @@ from gpuward.upgrade.evictable_pods import EvictablePods, pods_to_drain, pods_to
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.module_holders import holder_daemonsets, module_holders_on
 from gpuward.upgrade.scope import concerns, drives, is_expected, is_to_have_policys, is_unlabelled
-from gpuward.upgrade.staged import next_images
-from gpuward.upgrade.targets import UNSETTLED, elsewhere, targets_of
+from gpuward.upgrade.staged import next_daemonset, next_images
+from gpuward.upgrade.targets import UNSETTLED, Target, elsewhere, targets_of
 from gpuward.upgrade.unserved import of_hosts, unserved
 
 
@@ -50,6 +50,8 @@ class RolloutContext:
         self.living = living_daemonsets(snapshot)
         self.unplaced = _unplaced(snapshot, self.daemonsets)
         self.targets = targets_of(snapshot, self.daemonsets, now)
+        others = {ds.uid for ds in driver_daemonsets(snapshot)} - self.daemonsets.keys() if policy.placing is not None else ()
+        self.elsewhere = targets_of(snapshot, others, now) if others else {}
         self.holder_daemonsets = holder_daemonsets(snapshot)
         self.leaving = leaving_of(snapshot)
         self.spared = spares_default_runtime(snapshot)
@@ -58,7 +60,8 @@ class RolloutContext:
     def same_as(self, other: RolloutContext) -> bool:
         """Tell whether a node's facts cannot differ for any of this."""
         return (
-            self.policy == other.policy and self.daemonsets == other.daemonsets and self.targets == other.targets
+            self.policy == other.policy and self.daemonsets == other.daemonsets
+            and self.targets == other.targets and self.elsewhere == other.elsewhere
             and self.selectors == other.selectors and self.placements.selectors == other.placements.selectors
             and self.spared == other.spared and self.digests == other.digests and self.living == other.living
             and self.left == other.left
@@ -180,6 +183,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
         next_images=next_images(snapshot, policy, served, moving, _daemonset_of(driver, served, common)),
         same=target.same,
         moving=moving,
+        next_target=_next_target(served, moving, common),
         removing=removing,
         wanted=wanted,
         selected=selected,
@@ -202,6 +206,12 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
         barred=barred,
         watched_since=snapshot.watched_since,
     )
+
+
+def _next_target(node: NodeView, moving: Placement | None, common: RolloutContext) -> Target:
+    """Return what a node's driver pod will be where it is moved to."""
+    found = next_daemonset(common.snapshot, node, moving, "") if moving is not None else None
+    return UNSETTLED if found is None else common.targets.get(found.uid) or common.elsewhere.get(found.uid, UNSETTLED)
 
 
 def _leaving(node: NodeView, pods: Sequence[PodView], record: Record, common: RolloutContext) -> PodView | None:

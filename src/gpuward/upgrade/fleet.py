@@ -85,6 +85,8 @@ class Fleet(msgspec.Struct, frozen=True):
     """Those of waves that have windows of their own, by the places of these waves."""
     domains: DomainUse = NO_DOMAINS
     waves: Waves = NO_WAVES
+    waves_of_comers: Waves = NO_WAVES
+    """The same with the nodes of other policies that are going to come, for these alone."""
     aborted: bool = False
     """Whether the rollout of a driver that nodes of it are to get was aborted."""
     differs: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ from gpuward.model.reasons import Reason
 from gpuward.model.waves import Aborted, WaveLimit, WaveSoaking, WaveWait
 from gpuward.upgrade.fleet import Candidate, Fleet, some_nodes
 from gpuward.upgrade.in_use import in_the_way
-from gpuward.upgrade.waves import waits_after
+from gpuward.upgrade.waves import Waves, waits_after
 from gpuward.upgrade.words import aborted, counts_for
 
 
@@ -33,16 +33,20 @@ def wave_waits(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | N
     Not one that has the driver already, that failed with it, or that somebody asked for by hand.
     """
     place = fleet.waves.places.get(node.node.name, len(fleet.waves.gates))
-    if not place or node.requested or (node.in_step and not in_the_way(node)):
+    if not place or node.node.name in fleet.waves.leaving or node.requested or (node.in_step and not in_the_way(node)):
         return None
     if not node.retargeted and (node.record.failure is not None or (node.record.forced and node.record.target)):
         return None
+    waits = waits_before(place, node, fleet.waves, policy)
+    return None if waits is None else held_by_wave(node, waits, fleet.now)
+
+
+def waits_before(place: int, node: Candidate, waves: Waves, policy: UpgradePolicy) -> WaveWait | None:
+    """Return what a node waits for in the waves before its own."""
     words = (policy.rollout.approved, policy.rollout.promoted)
     approved, promoted = (counts_for(word, node) for word in words)
-    found = (waits_after(gate, policy, fleet.waves.zone, approved=approved, promoted=promoted)
-             for gate in fleet.waves.gates[:place])
-    waits = next((each for each in found if each is not None), None)
-    return None if waits is None else held_by_wave(node, waits, fleet.now)
+    found = (waits_after(gate, policy, waves.zone, approved=approved, promoted=promoted) for gate in waves.gates[:place])
+    return next((each for each in found if each is not None), None)
 
 
 def held_by_wave(node: Candidate, waits: WaveWait, now: float) -> Hold:
@@ -55,7 +59,7 @@ def wave_limit(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | N
     """Hold a node while as many of its wave are out of service as may be; one that is out already takes nothing more away."""
     place = fleet.waves.places.get(node.node.name, len(fleet.waves.gates))
     gate = fleet.waves.gates[place] if place < len(fleet.waves.gates) else None
-    if gate is None or gate.wave.max_unavailable is None:
+    if gate is None or gate.wave.max_unavailable is None or node.node.name in fleet.waves.leaving:
         return None
     out, limit = fleet.unavailable & gate.members, gate.wave.max_unavailable.of(len(gate.members))
     if len(out - {node.node.name}) < limit:

@@ -50,11 +50,13 @@ class WaveNode(msgspec.Struct, frozen=True, gc=False):
     """Whether somebody said that it is not waited for."""
     requested: bool = False
     """Whether somebody asks for it, so that it starts before its wave may."""
+    comes: bool = False
+    """Whether it is another policy's as yet."""
 
     @property
-    def order(self) -> tuple[bool, bool, float, str]:
+    def order(self) -> tuple[bool, bool, bool, float, str]:
         """Return the sort key by which nodes get the room of a wave: it stays the same as they start."""
-        return not self.began, not (self.began or self.requested), self.began, self.name
+        return not self.began, not (self.began or self.requested), self.comes and not self.began, self.began, self.name
 
     @property
     def waived(self) -> bool:

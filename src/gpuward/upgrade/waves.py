@@ -68,6 +68,8 @@ class Waves(msgspec.Struct, frozen=True):
     """What is to be remembered of its analyses from now on; None where that is known already."""
     begun: BegunWaves | None = None
     """The same of the waves that have begun."""
+    leaving: frozenset[str] = frozenset()
+    """Nodes that go to another NVIDIADriver, and are in its waves."""
 
 
 NO_WAVES = Waves()

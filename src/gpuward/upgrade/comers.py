@@ -1,0 +1,43 @@
+"""Nodes of other policies that go to an NVIDIADriver, seen from there: they keep to the waves of the driver that they will get.
+
+They fill these waves like its own nodes that have yet to begin, after them, and none of its own nodes waits for one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from gpuward.model.plan import Hold
+from gpuward.model.policy import UpgradePolicy
+from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.fleet import Fleet
+from gpuward.upgrade.wave_gates import held_by_wave, waits_before, wave_limit
+
+
+def comers(nodes: Iterable[NodeFacts], driver: str) -> list[NodeFacts]:
+    """Return those nodes that go to an NVIDIADriver from elsewhere, with the driver that they will get there for their target."""
+    return [as_there(node) for node in nodes if node.moving is not None and node.moving.owner == driver]
+
+
+def as_there(node: NodeFacts) -> NodeFacts:
+    """Return a node with the driver for its target that it will get where it goes, as far as that is known."""
+    after = node.next_target
+    if not after.hash:
+        return node
+    return msgspec.structs.replace(
+        node, target=after.hash, target_digest=after.digest, target_version=after.version, target_since=after.created,
+        same=after.same, moving=None)
+
+
+def held_by_waves_there(node: NodeFacts, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Return what a node waits for in the waves of where it goes: not one that failed on its way, or that somebody asked for."""
+    waves = fleet.waves_of_comers
+    place = waves.places.get(node.node.name, len(waves.gates))
+    if node.requested or (node.record.failure is not None and not node.retargeted):
+        return None
+    waits = waits_before(place, as_there(node), waves, policy)
+    if waits is not None:
+        return held_by_wave(node, waits, fleet.now)
+    return wave_limit(node, msgspec.structs.replace(fleet, waves=waves), policy)

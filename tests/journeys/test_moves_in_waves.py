@@ -1,0 +1,112 @@
+"""Nodes that go to another NVIDIADriver keep to the waves of where they go: judged from which drivers are loaded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpuward.kube import resources
+from gpuward.model.states import State
+from tests.journeys.looking import headline_of
+from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver, set_driver
+from tests.journeys.test_rolloutpolicy import apply
+from tests.journeys.test_waves import ALL_AT_ONCE, CANARY, abort, approve, on_new, promote, resume
+
+NODES = ("gpu-1", "gpu-2", "gpu-3", "gpu-4")
+
+
+async def going(stage: Stage, how: str, **canary: Any) -> None:
+    """Let all nodes of one NVIDIADriver become those of another, which has a newer driver."""
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await label_pools(stage, b=" ".join(NODES))
+    await make(stage, nvidia_driver("b", ALL_AT_ONCE), nvidia_driver("default", ALL_AT_ONCE, default=True, version=NEW))
+    await stage.until(lambda: stage.policy_status().get("state") == "ready" and stage.drivers() == [OLD])
+    await apply(stage, waves=[{**CANARY, **canary}])
+    await stage.rest(10)
+    if how == "deleted":
+        await stage.user.delete(resources.NVIDIA_DRIVERS, "b")
+    else:
+        await set_driver(stage, "b", {"nodeSelector": {"pool": "nobody"}})
+
+
+HOW = pytest.mark.parametrize("how", ["selector", "deleted"])
+
+
+@HOW
+def test_after_the_canary_the_others_wait_for_approval(how: str) -> None:
+    @on_stage(gpu_nodes=4)
+    async def scenario(stage: Stage) -> None:
+        await going(stage, how, approval="Required")
+        await stage.until(lambda: stage.hold("gpu-2") == "ApprovalRequired", within=1800)
+        await stage.restart_operator()
+        await stage.rest(3600)
+        assert (on_new(stage), stage.cordons()) == (["gpu-1"], [])
+        assert "wave canary waits for approval" in await headline_of(stage)
+        first, _ = await approve(stage, driver="default")
+        assert "approved of wave canary" in first
+        await stage.until(lambda: stage.drivers() == [NEW] and stage.all_are(State.DONE), within=3600)
+
+    scenario()
+
+
+@HOW
+def test_after_the_canary_the_others_wait_for_its_soak_unless_somebody_promotes(how: str) -> None:
+    @on_stage(gpu_nodes=4)
+    async def scenario(stage: Stage) -> None:
+        await going(stage, how, soak="2h")
+        await stage.until(lambda: stage.hold("gpu-2") == "WaveSoaking", within=1800)
+        await stage.rest(3600)
+        assert on_new(stage) == ["gpu-1"]
+        assert "promoted from wave canary" in (await promote(stage, "default"))[0]
+        await stage.until(lambda: stage.drivers() == [NEW] and stage.all_are(State.DONE), within=3600)
+
+    scenario()
+
+
+@HOW
+def test_an_abort_where_they_go_lets_no_other_node_go_there(how: str) -> None:
+    @on_stage(gpu_nodes=4)
+    async def scenario(stage: Stage) -> None:
+        await going(stage, how, soak="10m")
+        await stage.until(lambda: stage.hold("gpu-2") == "WaveSoaking", within=1800)
+        assert "aborted" in (await abort(stage, "default"))[0]
+        await stage.rest(3600)
+        assert (on_new(stage), stage.cordons()) == (["gpu-1"], [])
+        await resume(stage, "default")
+        await stage.until(lambda: stage.drivers() == [NEW] and stage.all_are(State.DONE), within=3600)
+
+    scenario()
+
+
+@on_stage(gpu_nodes=8)
+async def test_an_approval_of_the_driver_that_runs_there_counts_for_nodes_that_come_later(stage: Stage) -> None:
+    """All these nodes have the same operating system, and so the same driver."""
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await label_pools(stage, b="gpu-1 gpu-2")
+    await make(stage, nvidia_driver("b", ALL_AT_ONCE), nvidia_driver("default", ALL_AT_ONCE, default=True))
+    await stage.until(lambda: stage.policy_status().get("state") == "ready" and stage.drivers() == [OLD])
+    await apply(stage, waves=[{**CANARY, "approval": "Required"}])
+    await stage.rest(10)
+    await set_driver(stage, "b", {"version": NEW})
+    await stage.until(lambda: stage.hold("gpu-2") == "ApprovalRequired", within=1800)
+    await approve(stage, driver="b")
+    await stage.until(lambda: on_new(stage) == ["gpu-1", "gpu-2"] and stage.all_are(State.DONE), within=1800)
+    await label_pools(stage, b="gpu-6 gpu-7")
+    await stage.until(lambda: on_new(stage) == ["gpu-1", "gpu-2", "gpu-6", "gpu-7"] and stage.all_are(State.DONE), within=3600)
+
+
+@on_stage(gpu_nodes=4)
+async def test_nodes_of_an_nvidiadriver_wait_for_none_that_are_yet_to_come(stage: Stage) -> None:
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await label_pools(stage, b="gpu-3 gpu-4")
+    await make(stage, nvidia_driver("b", ALL_AT_ONCE), nvidia_driver("default", {"autoUpgrade": False}, default=True))
+    await stage.until(lambda: stage.policy_status().get("state") == "ready" and stage.drivers() == [OLD])
+    await apply(stage, waves=[{"name": "canary", "nodes": 2}])
+    await label_pools(stage, b="gpu-1 gpu-2")
+    await stage.rest(10)
+    await set_driver(stage, "b", {"version": NEW})
+    await stage.until(lambda: on_new(stage) == ["gpu-3", "gpu-4"], within=3600)
+    await set_driver(stage, "default", {"upgradePolicy": {**ALL_AT_ONCE, "autoUpgrade": True}})
+    await stage.until(lambda: stage.drivers() == [NEW] and stage.all_are(State.DONE), within=3600)
