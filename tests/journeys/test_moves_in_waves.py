@@ -7,23 +7,25 @@ from typing import Any
 import pytest
 
 from gpuward.kube import resources
+from gpuward.model.explain import sentence
 from gpuward.model.states import State
 from tests.journeys.looking import headline_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver, set_driver
 from tests.journeys.test_rolloutpolicy import apply
 from tests.journeys.test_waves import ALL_AT_ONCE, CANARY, abort, approve, on_new, promote, resume
+from tests.journeys.test_windows import window
 
 NODES = ("gpu-1", "gpu-2", "gpu-3", "gpu-4")
 
 
-async def going(stage: Stage, how: str, **canary: Any) -> None:
+async def going(stage: Stage, how: str, more: dict[str, Any] | None = None, **canary: Any) -> None:
     """Let all nodes of one NVIDIADriver become those of another, which has a newer driver."""
     await stage.patch_policy("driver/useNvidiaDriverCRD", True)
     await label_pools(stage, b=" ".join(NODES))
     await make(stage, nvidia_driver("b", ALL_AT_ONCE), nvidia_driver("default", ALL_AT_ONCE, default=True, version=NEW))
     await stage.until(lambda: stage.policy_status().get("state") == "ready" and stage.drivers() == [OLD])
-    await apply(stage, waves=[{**CANARY, **canary}])
+    await apply(stage, waves=[{**CANARY, **canary}], **(more or {}))
     await stage.rest(10)
     if how == "deleted":
         await stage.user.delete(resources.NVIDIA_DRIVERS, "b")
@@ -110,3 +112,29 @@ async def test_nodes_of_an_nvidiadriver_wait_for_none_that_are_yet_to_come(stage
     await stage.until(lambda: on_new(stage) == ["gpu-3", "gpu-4"], within=3600)
     await set_driver(stage, "default", {"upgradePolicy": {**ALL_AT_ONCE, "autoUpgrade": True}})
     await stage.until(lambda: stage.drivers() == [NEW] and stage.all_are(State.DONE), within=3600)
+
+
+@HOW
+def test_nodes_go_in_the_windows_of_their_waves_there(how: str) -> None:
+    @on_stage(gpu_nodes=4)
+    async def scenario(stage: Stage) -> None:
+        await going(stage, how, windows=[window(1800, 3600)])
+        await stage.rest(1700)
+        assert (on_new(stage), stage.hold("gpu-1")) == ([], "WindowShut")
+        told = sentence(stage.operator.plan.holds["gpu-1"])
+        assert told.startswith("the windows of wave canary let none of its nodes start now")
+        await stage.until(lambda: stage.drivers() == [NEW] and stage.all_are(State.DONE), within=1800)
+
+    scenario()
+
+
+@HOW
+def test_nodes_go_once_only_the_windows_of_others_are_shut(how: str) -> None:
+    @on_stage(gpu_nodes=4)
+    async def scenario(stage: Stage) -> None:
+        await going(stage, how, {"windows": [window(7200, 9000)]}, windows=[window(0, 3600)])
+        await stage.rest(1800)
+        assert on_new(stage) == ["gpu-1"]
+        await stage.until(lambda: stage.drivers() == [NEW] and stage.all_are(State.DONE), within=9000)
+
+    scenario()

@@ -13,6 +13,7 @@ from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import Fleet
+from gpuward.upgrade.fleet_gates import window_shut
 from gpuward.upgrade.wave_gates import held_by_wave, waits_before, wave_limit
 
 
@@ -40,4 +41,5 @@ def held_by_waves_there(node: NodeFacts, fleet: Fleet, policy: UpgradePolicy) ->
     waits = waits_before(place, as_there(node), waves, policy)
     if waits is not None:
         return held_by_wave(node, waits, fleet.now)
-    return wave_limit(node, msgspec.structs.replace(fleet, waves=waves), policy)
+    there = msgspec.structs.replace(fleet, waves=waves)
+    return window_shut(node, there, policy) or wave_limit(node, there, policy)

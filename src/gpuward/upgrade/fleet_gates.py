@@ -53,6 +53,8 @@ def window_shut(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | 
     """Hold a node outside the windows of the rollout, unless it is out of service already and has nothing to lose, has begun in
     one and failed, or somebody asked for that very node by hand.
     """
+    if node.node.name in fleet.waves.leaving:
+        return None  # those of its wave where it goes hold
     state, wave = fleet.windows_of(node.node.name)
     if state.opened or node.record.forced or node.requested or (not node.serves and node.to_evict.empty):
         return None
