@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import zlib
 from pathlib import Path
 
 import pytest
@@ -21,6 +24,11 @@ from tests.journeys.test_waves import approve
 from tests.journeys.test_windows import ask
 
 HOUR = 3600
+NESTED = '{"x":' + "[" * 20_000
+
+
+def nested_plan() -> str:
+    return json.dumps({"digest": "0", "plan": base64.b64encode(zlib.compress(NESTED.encode())).decode()})
 
 
 async def approved(stage: Stage, tmp_path: Path, version: str) -> SavedPlan:
@@ -146,7 +154,7 @@ def test_whoever_obeys_explain_has_a_rollout_that_differs_go_on(mode: str, which
 @on_stage(gpu_nodes=2)
 async def test_an_annotation_that_is_no_plan_lets_no_node_start(stage: Stage) -> None:
     await stage.installed()
-    for text in ("x", '{"digest":"0","plan":"eJw="}'):
+    for text in ("x", '{"digest":"0","plan":"eJw="}', NESTED, nested_plan()):
         body = {"metadata": {"annotations": {names.APPROVED_PLAN: text}}}
         await stage.user.patch_merge(resources.CLUSTER_POLICIES, "cluster-policy", body)
         await stage.upgrade_to(NEW)
@@ -180,3 +188,19 @@ def test_nodes_that_go_to_another_nvidiadriver_get_no_other_driver_than_was_plan
         await stage.upgraded(NEW, within=2 * HOUR)
 
     scenario()
+
+
+@on_stage(gpu_nodes=4)
+async def test_an_annotation_that_is_no_plan_stops_no_other_nvidiadriver(stage: Stage) -> None:
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await label_pools(stage, b="gpu-1 gpu-2")
+    await make(stage, nvidia_driver("b"), nvidia_driver(DEFAULT, default=True))
+    await stage.until(lambda: stage.policy_status().get("state") == "ready" and stage.drivers() == [OLD])
+    for text in (NESTED, nested_plan()):
+        await stage.user.patch_merge(resources.NVIDIA_DRIVERS, "b", {"metadata": {"annotations": {names.APPROVED_PLAN: text}}})
+        await stage.rest(10)
+    for name in (DEFAULT, "b"):
+        await set_driver(stage, name, {"version": NEW})
+    await stage.until(lambda: [stage.driver(node) for node in ("gpu-3", "gpu-4")] == [NEW, NEW], within=HOUR)
+    assert [stage.driver(node) for node in ("gpu-1", "gpu-2")] == [OLD, OLD]
+    assert "is none that gpuward wrote" in sentence(stage.operator.plan.holds["gpu-1"])

@@ -90,7 +90,7 @@ def read_plan(option: str, path: Path) -> SavedPlan:
     """
     try:
         plan = msgspec.json.decode(path.read_bytes(), type=SavedPlan)
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, RecursionError, msgspec.MsgspecError) as error:
         why = (error.strerror if isinstance(error, OSError) else "") or str(error)
         raise InputError(option, str(path), f"write it with `gpuward plan --save`: {why}") from None
     if plan.kind != KIND or any(each.plan.digest != each.digest for each in plan.rollouts):

@@ -67,7 +67,7 @@ def decoded(text: str) -> ApprovedPlan:
         stored = msgspec.json.decode(text, type=_Stored)
         plan = zlib.decompressobj().decompress(base64.b64decode(stored.plan, validate=True), MOST_TEXT)
         found = msgspec.json.decode(plan, type=ApprovedPlan)
-    except (ValueError, zlib.error, msgspec.MsgspecError):
+    except (ValueError, RecursionError, zlib.error, msgspec.MsgspecError):
         return ApprovedPlan(unreadable=True)
     if found.digest != stored.digest:
         return ApprovedPlan(unreadable=True)
