@@ -32,14 +32,23 @@ def as_there(node: NodeFacts) -> NodeFacts:
         same=after.same, moving=None)
 
 
-def held_by_waves_there(node: NodeFacts, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
-    """Return what a node waits for in the waves of where it goes: not one that failed on its way, or that somebody asked for."""
+def waves_there(node: NodeFacts, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node until all waves before its own are done where it goes: not one that failed on its way, or that somebody asked
+    for.
+    """
     waves = fleet.waves_of_comers
     place = waves.places.get(node.node.name, len(waves.gates))
     if node.requested or (node.record.failure is not None and not node.retargeted):
         return None
     waits = waits_before(place, as_there(node), waves, policy)
-    if waits is not None:
-        return held_by_wave(node, waits, fleet.now)
-    there = msgspec.structs.replace(fleet, waves=waves)
-    return window_shut(node, there, policy) or wave_limit(node, there, policy)
+    return None if waits is None else held_by_wave(node, waits, fleet.now)
+
+
+def windows_there(node: NodeFacts, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node outside the windows of its wave where it goes."""
+    return window_shut(node, msgspec.structs.replace(fleet, waves=fleet.waves_of_comers), policy)
+
+
+def wave_limit_there(node: NodeFacts, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node while as many of its wave are out of service as may be where it goes."""
+    return wave_limit(node, msgspec.structs.replace(fleet, waves=fleet.waves_of_comers), policy)

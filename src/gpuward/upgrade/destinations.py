@@ -13,7 +13,7 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS
 from gpuward.model.waves import Aborted
-from gpuward.upgrade.comers import held_by_waves_there
+from gpuward.upgrade.comers import wave_limit_there, waves_there, windows_there
 from gpuward.upgrade.domains import DomainUse
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import Fleet, Standing, Trouble
@@ -21,7 +21,8 @@ from gpuward.upgrade.fleet_gates import failure_budget, max_parallel, max_unavai
 from gpuward.upgrade.scope import concerns
 from gpuward.upgrade.undrainable import in_quarantine
 
-_GATES = (failure_budget, new_driver_fails, max_unavailable, max_parallel)
+_PERMITTING_GATES = (failure_budget, new_driver_fails, waves_there, windows_there)
+_GATES = (*_PERMITTING_GATES, wave_limit_there, max_unavailable, max_parallel)
 
 
 class Fleets:
@@ -38,11 +39,11 @@ class Fleets:
         """Return a policy's fleet, with what was admitted so far."""
         return self._found[policy.driver][1]
 
-    def held_there(self, node: NodeFacts, policy: UpgradePolicy) -> Hold | None:
+    def held_there(self, node: NodeFacts, policy: UpgradePolicy, *, granted: bool = False) -> Hold | None:
         """Return what holds a node of another policy back where it is moved to: those that come count as if they were there.
 
         One that is out of service already takes nothing away there either. A new driver that is in trouble there is tried on none
-        that would come.
+        that would come. A granted one has its place there already.
         """
         there = self._destination(node, policy)
         if there is None:
@@ -59,9 +60,8 @@ class Fleets:
         word = limits.rollout.aborted if fleet.aborted else None
         if word is not None:
             return Hold(Aborted(word.by, word.at, limits.driver), node.record.since)
-        if (waits := held_by_waves_there(node, grown, limits)) is not None:
-            return waits
-        return next((held for gate in _GATES if (held := gate(node, grown, limits)) is not None), None)
+        gates = _PERMITTING_GATES if granted else _GATES
+        return next((held for gate in gates if (held := gate(node, grown, limits)) is not None), None)
 
     def admit(self, node: NodeFacts, policy: UpgradePolicy) -> None:
         """Count one more node of a policy as under way, and where it goes."""

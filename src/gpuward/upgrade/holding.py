@@ -72,7 +72,7 @@ def held_by_the_fleet(node: NodeFacts, fleets: Fleets, policy: UpgradePolicy, *,
     try:
         gates = PERMITTING_GATES if granted else FLEET_GATES
         hold = next((held for gate in gates if (held := gate(node, fleet, policy)) is not None), None)
-        hold = hold if hold is not None or granted else fleets.held_there(node, policy)
+        hold = hold if hold is not None else fleets.held_there(node, policy, granted=granted)
     except Exception as error:  # it is this node's trouble alone
         return undecided_for(node, error)
     # Whether the API server refuses still nobody knows where others kept the write from being repeated for long.
