@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from gpuward import errors, names
+from gpuward.agents.drivermanager.events import NodeEvents
 from gpuward.agents.drivermanager.facts import Settings
 from gpuward.agents.drivermanager.run import DriverManager, DriverManagerError
 from gpuward.agents.machine import Machine
 from gpuward.agents.telling import Teller
+from tests.agents.test_api import refused, scripted
 from tests.agents.test_driver_manager_evict import TRAIN, Server
 
 HOUR = 3600.0
@@ -146,3 +148,13 @@ def test_whoever_goes_with_a_label_is_waited_for_while_it_has_a_gpu_open(tmp_pat
     assert why == ("" if ends < HOUR else "the operands gpu-operator/nvsm did not end in time"), place.said.getvalue()
     assert bool(place.machine.modules()) is (ends == HOUR)
     assert place.server.node["metadata"]["labels"][label] == "true"
+
+
+def test_an_event_that_cannot_be_written_does_not_hold_the_node_up(tmp_path: Path) -> None:
+    """A webhook for events that fails answers with 500, as a server does that may be well in a moment."""
+    with scripted(tmp_path, *[refused(500, "InternalError")] * 99) as (api, server):
+        api.patience, begun, said = 60.0, api.monotonic(), io.StringIO()
+        NodeEvents("gpu-1", api, Teller(said)).failed("why")
+        assert api.monotonic() - begun <= 5.0
+    assert len(server.asked) > 1
+    assert "no event could be written: no: InternalError" in said.getvalue()

@@ -66,12 +66,12 @@ UNREAD: Final = "managedFields"
 
 class _Listed(msgspec.Struct):
     metadata: dict[str, msgspec.Raw]
-    spec: Any = None
-    status: Any = None
+    spec: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
 
     def object(self) -> Object:
         known = {key: msgspec.json.decode(value) for key, value in self.metadata.items() if key != UNREAD}
-        return {"metadata": known, "spec": self.spec, "status": self.status}
+        return {"metadata": known, "spec": self.spec or {}, "status": self.status or {}}
 
 
 class _Page(TypedDict, total=False):
@@ -303,6 +303,9 @@ class KubernetesApi:
             if not fresh and method == "GET" and isinstance(error, ConnectionError):
                 return self._once(method, target, body, content_type)
             raise errors.Unreachable(f"{self.access.server}: {str(error) or type(error).__name__}") from error
+        except errors.GpuwardError:  # told to end: who asks once more finds no half request
+            self.close()
+            raise
         except ValueError:  # its words repeat the header, and so the token
             self.close()
             raise errors.KubeconfigError("a request cannot be sent: its token or its server's name has "

@@ -20,6 +20,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 60.0, 600.0
 """Seconds from one event of the same wait to the next; each pause takes twice as long as the one before. The words may change
 with each look: processes come and go, and a refusal may have the time in it.
 """
+AT_MOST: Final = 5.0
+"""Seconds for writing one: the node waits meanwhile, and goes on without it."""
 LONGEST: Final = 1024
 """Bytes of an event's message."""
 
@@ -61,6 +63,7 @@ class NodeEvents:
                 "involvedObject": node, "firstTimestamp": now, "lastTimestamp": now, "count": 1,
                 "source": {"component": "gpuward-driver-manager", "host": os.uname().nodename}}
         try:
-            self.api.create("/api/v1/namespaces/default/events", body)
+            with self.api.within(AT_MOST):
+                self.api.create("/api/v1/namespaces/default/events", body)
         except (errors.ApiError, errors.Unreachable, errors.KubeconfigError) as error:
             self.teller.say(f"no event could be written: {error}")

@@ -43,6 +43,6 @@ def checked_server(server: str, origin: str) -> str:
         _ = split.port
     except ValueError as error:
         raise KubeconfigError(f"{origin}: server {server!r} is not a URL ({error}): write https://host:port") from None
-    if split.scheme not in ("http", "https") or not split.hostname:
+    if split.scheme not in ("http", "https") or not split.hostname or not split.hostname.isprintable() or " " in split.hostname:
         raise KubeconfigError(f"{origin}: server {server!r} is not the URL of an API server: write https://host:port")
     return server.rstrip("/")

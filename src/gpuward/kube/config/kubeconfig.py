@@ -206,8 +206,12 @@ def read_file(path: Path) -> File:
         line = f" in line {where.line + 1}" if where else ""
         problem = getattr(error, "problem", None) or type(error).__name__
         raise KubeconfigError(f"{path}: not valid YAML{line} ({problem}): correct it, or name another file") from None
+    except RecursionError:
+        raise KubeconfigError(f"{path}: not a kubeconfig: it is nested too deeply: correct it, or name another file") from None
     try:
         return msgspec.convert(_without_nulls(data) or {}, File)
+    except RecursionError:  # an alias may be within what it stands for
+        raise KubeconfigError(f"{path}: not a kubeconfig: it is within itself: correct it, or name another file") from None
     except msgspec.ValidationError as error:
         raise KubeconfigError(f"{path}: not a kubeconfig: {error}: correct that field") from None
 
