@@ -185,6 +185,20 @@ def test_who_connects_and_says_nothing_keeps_nothing(
     assert "Traceback" not in capfd.readouterr().err
 
 
+@pytest.mark.usefixtures("fast")
+def test_many_that_send_a_byte_now_and_then_take_little_and_hold_up_nobody(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """Whoever reaches the port could take a thread with each connection, and none of them was ever silent for long."""
+    monkeypatch.setattr(metrics, "CLIENT_SECONDS", 600.0)
+    with serving(machine(tmp_path), Node(), 18478), contextlib.ExitStack() as clients:
+        until(lambda: seen(18478, "gpu_operator_node_driver_ready") == "0.0")
+        for _ in range(200):
+            clients.enter_context(socket.create_connection(("127.0.0.1", 18478), timeout=PATIENCE)).sendall(b"GET /metr")
+        until(lambda: 0 < clients_served() <= metrics.MOST_CLIENTS)
+        assert seen(18478, "gpu_operator_node_driver_ready") == "0.0"
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_a_port_that_is_taken_is_said_in_one_line(tmp_path: Path) -> None:
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]

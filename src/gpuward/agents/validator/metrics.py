@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import sys
 import threading
 import time
@@ -30,6 +32,10 @@ OVERDUE = 150.0
 CHECK_EVERY = 5.0
 CLIENT_SECONDS = 10.0
 """Seconds of silence after which a client is left."""
+MOST_CLIENTS: Final = 30
+"""Clients at once: with each more the one that came first is left. Metrics are read in a moment, and some who read none send a
+byte now and then.
+"""
 NODE, PCI = "gpu_operator_node_", "gpu_operator_"
 GAUGES: Final = {
     f"{NODE}metrics_ready_ts_seconds": "When these metrics began.",
@@ -153,6 +159,25 @@ class NodeMetrics:
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self._clients: dict[socket.socket, None] = {}
+        """In the order in which they came."""
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a client by a thread of its own, and leave the first one where there are too many."""
+        self._clients[request] = None
+        for first in list(self._clients)[:-MOST_CLIENTS]:
+            self._clients.pop(first, None)
+            with contextlib.suppress(OSError):  # its thread sees the end of it, and ends
+                first.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close the connection to a client."""
+        self._clients.pop(request, None)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of clients that are silent, or have gone."""
