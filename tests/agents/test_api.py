@@ -131,7 +131,7 @@ def test_a_server_that_has_just_started_may_refuse_what_it_allows(tmp_path: Path
 
 def test_what_nobody_reads_of_a_list_takes_no_memory(tmp_path: Path) -> None:
     """managedFields are many small objects: of 100 pods they took as much memory as all else that the driver manager has."""
-    fields = {"f:metadata": {f"f:{each}": {".": {}} for each in range(300)}}
+    fields: dict[str, Any] = {"f:metadata": {f"f:{each}": {".": {}} for each in range(300)}}
     pods = [{"metadata": {"name": f"{each}", "managedFields": [{"manager": "kubelet", "fieldsV1": fields}]},
              "spec": {"nodeName": "gpu-1"}, "status": {"phase": "Running"}} for each in range(100)]
     with scripted(tmp_path, (200, {"metadata": {}, "items": pods})) as (api, _):

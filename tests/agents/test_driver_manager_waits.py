@@ -56,6 +56,7 @@ class Place:
         tool.write_text(f"#!/bin/sh\nrm -r {folder}/sys/module/$2\n")
         tool.chmod(0o755)
         self.machine = Machine(folder / "root", folder / "sys", folder / "proc", module_tool=str(tool))
+        self.look, self.worked, self.pauses = 0.0, 0.0, list[float]()
 
     def uses_gpu(self, pid: int, command: str, uid: str = "") -> None:
         """Let a process have a GPU open."""
@@ -70,14 +71,20 @@ class Place:
         """Run the driver manager to its end; return why it gave up, or nothing."""
         try:
             DriverManager(settings, self.machine, self.server, Teller(self.said, self.folder / "last"),
-                          monotonic=lambda: self.now, sleep=self.wait).uninstall()
+                          monotonic=lambda: self.now, sleep=self.wait, worked=self.work).uninstall()
         except DriverManagerError as error:
             return str(error)
         return ""
 
+    def work(self) -> float:
+        """Return for how long it has had a processor: `look` more with each call."""
+        self.worked += self.look
+        return self.worked
+
     def wait(self, seconds: float) -> None:
         """Let time pass."""
         self.now += seconds
+        self.pauses.append(seconds)
 
 
 def test_a_refusal_that_changes_with_each_attempt_does_not_flood_the_nodes_events(tmp_path: Path) -> None:
@@ -158,3 +165,12 @@ def test_an_event_that_cannot_be_written_does_not_hold_the_node_up(tmp_path: Pat
         assert api.monotonic() - begun <= 5.0
     assert len(server.asked) > 1
     assert "no event could be written: no: InternalError" in said.getvalue()
+
+
+@pytest.mark.parametrize(("look", "pause"), [(0.05, 2.0), (0.35, 7.0), (3.0, 10.0)])
+def test_a_node_with_many_processes_is_looked_at_less_often(tmp_path: Path, look: float, pause: float) -> None:
+    """Each look goes through all of them; with 5000 it takes a third of a second, and a wait may last an hour."""
+    place = Place(tmp_path, Cluster("denied"))
+    place.look = look
+    place.run(Settings("gpu-1", auto_drain=False, timeout=60.0))
+    assert place.pauses[0] == pytest.approx(pause)

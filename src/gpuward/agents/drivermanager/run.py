@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -42,6 +43,10 @@ DEADLINES: Final = {Wait.OPERANDS: 300.0, Wait.DRA_PLUGIN: 300.0, Wait.DEVICES: 
 """Seconds. Evictions and drains have those of the settings."""
 EVERY: Final = 2.0
 """Seconds between looks."""
+RESTS: Final = 20.0
+"""How many times as long the pause after a look is, at least, as that had a processor: there may be thousands of processes."""
+LONGEST_REST: Final = 10.0
+"""Seconds."""
 INSISTING: Final = 30
 """How often something is written again that somebody undoes, at most once a look."""
 GPU_HELD: Final = ("a GPU does not answer, or somebody does not give it up; see `dmesg` on the node, end what uses the GPU, "
@@ -63,6 +68,11 @@ class DriverManagerError(errors.GpuwardError):
     """Say why no room could be made for the driver."""
 
 
+def _processor_seconds() -> float:
+    """Return for how long this process, and those that it has run, have had a processor."""
+    return sum(os.times()[:4])
+
+
 @dataclass(slots=True)
 class DriverManager:
     """Make room on a node."""
@@ -73,6 +83,7 @@ class DriverManager:
     teller: Teller
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
+    worked: Callable[[], float] = _processor_seconds
     _since: dict[Wait, float] = field(default_factory=dict, init=False)
     _events: NodeEvents = field(init=False)
     _refused: dict[Ref, str] = field(default_factory=dict, init=False)
@@ -80,6 +91,8 @@ class DriverManager:
     """When a pod whose eviction was refused is asked again, and how long the pause after that is."""
     _outrun: float | None = field(default=None, init=False)
     """Since when others have been faster."""
+    _rest: float = field(default=EVERY, init=False)
+    """Seconds until the next look."""
     _stuck: str = field(default="", init=False)
     _reloaded: str = field(default="", init=False)
     _written: Counter[str] = field(default_factory=Counter, init=False)
@@ -111,7 +124,10 @@ class DriverManager:
             raise
 
     def _step(self, gatherer: Gatherer) -> bool:
-        facts = dataclasses.replace(gatherer.gather(), refused=self._refused, stuck=self._stuck, reloaded=self._reloaded)
+        before = self.worked()
+        gathered = gatherer.gather()
+        self._rest = min(max(EVERY, RESTS * (self.worked() - before)), LONGEST_REST)
+        facts = dataclasses.replace(gathered, refused=self._refused, stuck=self._stuck, reloaded=self._reloaded)
         step = next_step(facts, self.settings, self._overdue())
         try:
             if isinstance(step, Finish):
@@ -198,7 +214,7 @@ class DriverManager:
         begun = self._since.setdefault(wait, self.monotonic())
         self.teller.say(said)
         self._events.waiting(wait, begun, said)
-        self.sleep(EVERY)
+        self.sleep(self._rest)
 
     def _evict(self, pods: tuple[Ref, ...], wait: Wait) -> None:
         for pod in pods:
