@@ -18,7 +18,7 @@ from gpuward.cli.capture import captured, store
 from gpuward.cli.leftout import whole_policies
 from gpuward.cli.plan import lines
 from gpuward.cli.rehearse import Options, rehearsed
-from gpuward.cli.rehearsed import as_json, assumed_lines, summary
+from gpuward.cli.rehearsed import as_json, assumed_lines, show, summary
 from gpuward.cli.timeline import timeline
 from gpuward.cli.words import abort, approve
 from gpuward.errors import InputError
@@ -426,14 +426,14 @@ def test_a_rehearsal_goes_on_where_waves_ask_for_approval_and_says_that_it_assum
         (driver, wave["name"]) for driver in drivers for wave in WAVES]
     assert max(one.asked for one in run.approvals) == pytest.approx(happened["asked"][-1], abs=60)
     told = list(assumed_lines(found, EXACT))
-    assert sum("is approved of at once" in line for line in told) == len(run.approvals)
+    assert sum("is approved at once" in line for line in told) == len(run.approvals)
     assert any("wave canary" in line for line in told)
 
     patient = msgspec.structs.replace(EXACT, approval=7200.0)
     later = rehearsed(captured_then, msgspec.structs.replace(options, assumed=patient))
     assert held(later.first) == {}
     assert later.first.lasted == pytest.approx(run.lasted + 2 * 7200, abs=600)
-    assert any("is approved of 2h" in line for line in assumed_lines(later, patient))
+    assert any("is approved 2h" in line for line in assumed_lines(later, patient))
     told_json = as_json(later, captured_then.manifest, patient)["approvals"]
     assert all(one["given"] - one["asked"] == pytest.approx(7200, abs=30) for one in told_json)
 
@@ -513,7 +513,7 @@ def test_where_no_node_has_a_driver_to_upgrade_it_says_so_at_once_and_why(case: 
     assert planned[0] == f"There is nothing to do: {run.nothing}"
 
 
-def test_a_first_driver_is_rehearsed(tmp_path: Path) -> None:
+def test_a_first_driver_is_rehearsed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(yaml.safe_dump(policy()))
 
@@ -523,8 +523,18 @@ def test_a_first_driver_is_rehearsed(tmp_path: Path) -> None:
             await stage.rest(300)
             return await capture(stage)
 
-    run = rehearsed(run_virtual(play), Options(policies=(str(file),), assumed=EXACT, runs=1, time=0.0)).first
-    assert [(node.name, node.done is not None) for node in run.nodes] == [("gpu-1", True), ("gpu-2", True)]
+    capture_of = run_virtual(play)
+    found = rehearsed(capture_of, Options(policies=(str(file),), assumed=EXACT, runs=1, time=0.0))
+    assert [node.name for node in found.first.nodes if (node.done or 0.0) > EXACT.driver] == ["gpu-1", "gpu-2"]
+    told = list(summary(found, capture_of.manifest))
+    assert told[1].startswith("2 of 2 nodes have the driver that they should have in the end; that takes 2m"), told
+    assert "at most 0 nodes are out of service" in told[2]
+    assert as_json(found, capture_of.manifest, EXACT)["changes"] is True
+    drawn = "".join(timeline(found.first, capture_of.manifest.at))
+    assert [f"{name}: driver 2m" in drawn for name in ("gpu-1", "gpu-2")] == [True, True]
+    show(found, capture_of.manifest, EXACT)
+    printed = capsys.readouterr().out
+    assert ("HELD UP BY" in printed, "gpu-1  -       2m" in printed) == (False, True), printed
 
 
 def test_a_node_that_is_not_ready_stays_so_and_holds_no_other() -> None:

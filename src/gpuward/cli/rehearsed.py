@@ -25,7 +25,7 @@ def show(found: Rehearsal, manifest: Manifest, assumed: Assumptions) -> None:
     """Print it for people."""
     for line in summary(found, manifest):
         say_sentence(line, 2)
-    touched = [node for node in found.first.nodes if node.started is not None or node.done is None]
+    touched = [node for node in found.first.nodes if node.changes]
     if touched:
         console().print(_table(touched))
     for title, lines in (("HELD UP BY", _held(found.first)), ("NODES THAT DO NOT GET THEIR DRIVER", _left(found.first)),
@@ -61,7 +61,7 @@ def summary(found: Rehearsal, manifest: Manifest) -> Iterator[str]:
         yield f"the first node starts after {age(min(begun))}, and it is over at {format_time(at + lasts.p50)}"
     if first.at_horizon:
         yield "it was broken off there: --horizon lets it go on"
-    if runs > 1:
+    if runs > 1 and begun:
         yield f"{found.same_order} of {runs} runs take the nodes in the order below"
     yield (f"at most {_count(first.most_out, 'node')} out of service at once by it, for {_spread(found, 'hours_out')} GPU-hours "
            "together")
@@ -93,10 +93,14 @@ def _table(nodes: list[NodeRun]) -> Table:
     for number, node in enumerate(nodes, 1):
         waits = ", ".join(f"{one.reason}{f' ({one.whom})' if one.whom else ''} {age(one.seconds)}"
                           for one in node.waited if not Reason(one.reason).in_passing)
-        cells = (number if node.started is not None else "", node.name, _moment(node.started), _moment(node.done), age(node.out),
+        cells = (number if node.started is not None else "", node.name, _started(node), _moment(node.done), age(node.out),
                  node.evicted, waits)
         table.add_row(*(styled(cell, _COLOURS[node.done is None]) for cell in cells))
     return table
+
+
+def _started(node: NodeRun) -> str:
+    return "-" if node.started is None and node.done is not None else _moment(node.started)
 
 
 def _moment(at: float | None) -> str:
@@ -127,7 +131,7 @@ def assumed_lines(found: Rehearsal, assumed: Assumptions) -> Iterator[str]:
     for one in found.first.approvals:
         whose = f" of NVIDIADriver {one.driver}" if one.driver else ""
         when = f"{age(assumed.approval)} after it asks for that" if assumed.approval else "at once when it asks for that"
-        yield f"wave {one.wave}{whose} is approved of {when}, {age(one.given)} after the beginning"
+        yield f"wave {one.wave}{whose} is approved {when}, {age(one.given)} after the beginning"
     if found.guessed:
         yield "variables, commands and credentials in the files with policies are taken for those of the capture, which has none"
     yield f"a driver takes {age(assumed.driver)}, and its validation {age(assumed.validation)}"

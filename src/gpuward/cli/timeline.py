@@ -34,7 +34,7 @@ def write_timeline(path: Path, run: Run, at: float) -> None:
 
 def timeline(run: Run, at: float) -> Iterator[str]:
     """Yield the lines of the SVG."""
-    nodes = [node for node in run.nodes if node.started is not None or node.done is None]
+    nodes = [node for node in run.nodes if node.changes]
     height, scale = TOP + ROW * len(nodes) + FOOT, WIDE / max(run.lasted, 1.0)
     yield (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDE + 20} {height}" width="{LEFT + WIDE + 20}" '
            f'height="{height}" font-family="sans-serif" font-size="11">')

@@ -49,7 +49,8 @@ class NodeRun(msgspec.Struct, frozen=True):
     gpus: int
     started: float | None = None
     done: float | None = None
-    """When it had its driver, validated and put back into service; None for one that has not come so far."""
+    """When it had its driver, validated and put back into service: 0 for one that had it from the beginning, None for one that
+    has not come so far. One that gets its first driver has none to be taken away, and so does not start."""
     out: float = 0.0
     """For how long it was out of service."""
     evicted: int = 0
@@ -60,6 +61,11 @@ class NodeRun(msgspec.Struct, frozen=True):
     message: str = ""
     failed: bool = False
     remedies: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> bool:
+        """Tell whether anything became of it, or is yet to."""
+        return self.started is not None or self.done != 0.0
 
 
 class Approval(msgspec.Struct, frozen=True):
@@ -114,8 +120,8 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def changes(self) -> bool:
-        """Tell whether any node was touched, or waits to be."""
-        return any(node.started is not None or node.done is None for node in self.nodes)
+        """Tell whether any node was touched, got its first driver, or waits to be touched."""
+        return any(node.changes for node in self.nodes)
 
 
 class Spread(msgspec.Struct, frozen=True):

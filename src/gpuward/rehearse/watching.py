@@ -10,6 +10,7 @@ from gpuward import names
 from gpuward.model.explain import sentence
 from gpuward.model.passes import Pass
 from gpuward.model.plan import Hold, Plan
+from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State, parse_state
 from gpuward.model.waits import FailureBudgetSpent, NewDriverFails, OnBudget, OnPod
@@ -37,6 +38,8 @@ class _Node:
         self.name, self.gpus = name, gpus
         self.started: float | None = None
         self.done: float | None = None
+        self.is_behind = False
+        """Whether the driver that it should have is not loaded and ready."""
         self.out_since: float | None = None
         self.out = 0.0
         self.evicted = 0
@@ -55,6 +58,15 @@ class _Node:
         if self.phase is not None and at > self.since:
             self.spans.append(Span(self.phase, self.since, at))
         self.phase, self.since = phase, at
+
+    def plan(self, up_to_date: bool, at: float) -> None:
+        """Take whether it has the driver that it should have. Where it gets its first one, no label tells of that."""
+        if self.started is None and self.is_behind and up_to_date:
+            self.done = at
+            self.enter(Phase.DONE, at)
+        elif self.started is None and not up_to_date and self.phase in {None, Phase.DONE}:
+            self.enter(Phase.DRIVER, at)
+        self.is_behind = not up_to_date
 
     def hold(self, hold: Hold | None, at: float) -> None:
         """Take what the node waits for from now on."""
@@ -81,12 +93,16 @@ def _whom(hold: Hold) -> str:
         case OnBudget():
             return f"budget {hold.what.budget}"
         case OnPod():
-            return f"pod {hold.what.pod}" if hold.reason.needs_person else ""
+            return f"pod {hold.what.pod}" if hold.reason.needs_person and hold.reason is not Reason.OPERAND_FAILING else ""
         case FailureBudgetSpent():
             return f"nodes {', '.join(hold.what.nodes)}"
         case NewDriverFails():
             return f"node {hold.what.node}"
     return ""
+
+
+def _moment(node: _Node) -> float | None:
+    return 0.0 if node.started is None and node.done is None else node.done
 
 
 class Watching:
@@ -122,6 +138,7 @@ class Watching:
                 held = node.held
                 node.hold(status.hold, seen.at - self.began)
                 self.moved = seen.at if held != node.held else self.moved
+                node.plan(status.up_to_date, seen.at - self.began)
 
     def node_changed(self, event: Event, now: float) -> None:
         """Take a change of a Node."""
@@ -131,11 +148,12 @@ class Watching:
         at = now - self.began
         state = parse_state((event.obj["metadata"].get("labels") or {}).get(names.UPGRADE_STATE, ""))
         phase, before = _PHASES.get(state) if state is not None else None, node.phase
-        node.enter(phase, at)
+        if phase is not Phase.DONE or node.started is not None or not node.is_behind:
+            node.enter(phase, at)
         under_way = state in IN_PROGRESS
         if under_way and node.started is None:
             node.started = at
-        if phase is Phase.DONE and before is not Phase.DONE:
+        if phase is Phase.DONE and before is not Phase.DONE and node.started is not None:
             node.done = at
         self._be_out(node, under_way or (state is State.FAILED and bool(event.obj["spec"].get("unschedulable"))), at)
         self.moved = now if phase is not before else self.moved
@@ -173,8 +191,7 @@ class Watching:
 
     def run(self, seed: int, now: float, *, at_horizon: bool, took: float) -> Run:
         """Return what has happened until now."""
-        lasted = max((node.done for node in self._nodes.values() if node.done is not None and node.started is not None),
-                     default=0.0)
+        lasted = max((node.done for node in self._nodes.values() if node.done is not None), default=0.0)
         end = max(lasted, self.moved - self.began)
         nodes = sorted_nodes([self._node_run(node, end) for node in self._nodes.values() if node.name in self.plan.nodes])
         waiting = sum(gpus * (now - since) for missing in self._missing.values() for since, gpus in missing) / HOUR
@@ -195,7 +212,7 @@ class Watching:
         is_done = status.up_to_date and status.hold is None
         waited = tuple(Waited(*key, lasted, sentence(node.said[key])) for key, lasted in node.waited.items() if lasted > _SHORT)
         return NodeRun(
-            node.name, node.gpus, node.started, (node.done if node.started is not None else 0.0) if is_done else None, node.out,
+            node.name, node.gpus, node.started, _moment(node) if is_done else None, node.out,
             node.evicted, tuple(node.spans), waited, str(status.hold.reason) if status.hold is not None else "",
             sentence(status.hold) if status.hold is not None else "", status.failed)
 
