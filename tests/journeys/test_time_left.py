@@ -93,6 +93,20 @@ async def test_where_a_node_is_held_nobody_knows_how_long(stage: Stage) -> None:
     assert "  time left unknown: 1 node needs somebody (BudgetBlocks)" in await shown(stage, SMALL)
 
 
+@on_stage(gpu_nodes=3)
+async def test_of_a_node_that_fails_again_and_again_the_others_tell_nothing(stage: Stage) -> None:
+    await stage.installed()
+    await stage.deploy("stubborn", node="gpu-1")
+    stage.sandbox.trouble("gpu-1", "pod-does-not-end")
+    await stage.upgrade_to()
+    told: set[str] = set()
+    for _ in range(2):
+        await stage.until(lambda: stage.state("gpu-1") == State.FAILED, within=1200)
+        await stage.until(lambda: stage.state("gpu-1") == State.POD_DELETION_REQUIRED, within=1200)
+        told = {line for line in await shown(stage, SMALL) if " left" in line}
+    assert told == {"  time left unknown: gpu-1 has failed more than once, and may fail again"}
+
+
 @on_stage(gpu_nodes=12, upgrade={"maxParallelUpgrades": 1, "maxUnavailable": "100%"})
 async def test_a_rollout_that_will_be_late_is_told_how_many_nodes_at_once_would_do(stage: Stage) -> None:
     """And then, with as many as it says, it is done when it should be."""

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from gpuward.model.estimate import Estimate
+from gpuward.model.listing import listed
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
@@ -135,6 +136,8 @@ def estimate(
         at, ends = _known_end(waits)
         unknown = _told(+stuck) if stuck.total() and (at or samples is not None) else ""
         return Estimate(unknown=unknown, at=now, not_before=at, ends=ends, finish_by=policy.rollout.finish_by)
+    if again := _fail_again(nodes, under_way):
+        return Estimate(unknown=again, at=now, finish_by=policy.rollout.finish_by)
     slots = max(1, len(under_way)) if kinds[_Kind.AFTER_OTHERS] else _slots(fleet, policy)
     retries = [hold for hold in alone if hold is not None] + (
         [hold for hold, _ in held.values()] if Reason.RETRY_LATER in reasons else [])
@@ -147,6 +150,16 @@ def estimate(
         return found
     late = found.finish > found.finish_by and not kinds[_Kind.AFTER_OTHERS]
     return msgspec.structs.replace(found, would_do=_would_do(found, samples, remaining)) if late else found
+
+
+def _fail_again(nodes: Sequence[NodeDecision], under_way: Sequence[NodeDecision]) -> str:
+    """Name nodes that failed more than once and are tried again, or will be: those that went through tell nothing of them."""
+    later = (node for node in nodes if node.path.hold is not None and node.path.hold.reason is Reason.RETRY_LATER)
+    facts = {node.path.node.node.name: node.path.node for node in (*under_way, *later)}
+    again = sorted(name for name, one in facts.items() if one.record.failure is not None and one.record.failure.attempts > 1)
+    if not again:
+        return ""
+    return f"{listed(again, 3)} {'has' if len(again) == 1 else 'have'} failed more than once, and may fail again"
 
 
 def _known_end(waits: Iterable[Hold]) -> tuple[float, str]:
