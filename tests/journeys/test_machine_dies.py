@@ -105,6 +105,6 @@ async def test_a_daemonset_that_makes_no_pod_holds_the_others_and_the_driver_is_
     await stage.user.patch_merge(resources.NODES, "gpu-1", {"spec": {"taints": [taint]}})
     await stage.until(lambda: stage.hold("gpu-2") == "NewDriverFails", 3600)
     assert reason_of(await explanation_of(stage, "gpu-2")) == (
-        "no more nodes start: the new driver runs on none yet, and has not come up on node gpu-1: still waits for the DaemonSet "
-        "to make a driver pod on this node, after 1800 s; see `gpuward explain gpu-1`, then correct what is wrong or let the "
-        "rollout go on with `gpuward resume`")
+        "no more nodes start: none is up to date with the new driver yet, and node gpu-1 is in trouble with it: still waits for "
+        "the DaemonSet to make a driver pod on this node, after 1800 s; see `gpuward explain gpu-1`, then correct what is wrong "
+        "or let the rollout go on with `gpuward resume`")

@@ -188,7 +188,14 @@ async def test_a_toolkit_that_crashes_in_an_upgrade_is_trouble_with_a_remedy(sta
     assert "ValidatorStarting" in told["REASON"]
     assert "correct what container nvidia-container-toolkit-ctr complains about" in told["HELP"]
     assert "this node is up to date then" in told["HELP"]
+    blames_no_driver = f"; the rollout has stopped: the new driver is not validated on {node}"
     assert ", 1 under way in trouble" in await headline_of(stage)
+    assert stage.sandbox.machine(node).driver == NEW
+    await stage.until(lambda: stage.state(node) == State.FAILED, within=1200)
+    assert (await headline_of(stage)).endswith(blames_no_driver)
+    other = next(name for name in stage.states() if name != node)
+    why = (await explained(stage, other))["REASON"]
+    assert f"none is up to date with the new driver yet, and node {node} is in trouble with it" in why
 
 
 @on_stage(gpu_nodes=3)

@@ -56,7 +56,7 @@ def test_the_first_trouble_of_a_new_driver_pod_holds_the_others_and_is_named(pod
     hold = held(fleet(trying(**pod)))
     assert hold is not None
     assert sentence(hold) == (
-        f"no more nodes start: the new driver runs on none yet, and has not come up on node n0: {why}; "
+        f"no more nodes start: none is up to date with the new driver yet, and node n0 is in trouble with it: {why}; "
         "see `gpuward explain n0`, then correct what is wrong or let the rollout go on with `gpuward resume`"
     )
 

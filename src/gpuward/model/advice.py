@@ -318,7 +318,7 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "If it lasts, `kubectl logs POD --all-containers` says which check it is in. The node fails after 10 minutes, unless the "
         "RolloutPolicy has another deadline."),
     Reason.VALIDATOR_REPLACING: Advice(
-        Act.NO, "A validator pod that saw the old driver is replaced, so that the new one is really tested.",
+        Act.NO, "A validator pod from before this driver or this attempt is replaced, so that what runs now is really tested.",
         "Nothing."),
     Reason.FAILED: Advice(
         Act.YES, "The upgrade of this node failed and its retries are used up, or somebody else called it failed. It stays "

@@ -50,8 +50,8 @@ SENTENCES: dict[Reason, str] = {
     "keep the driver loaded under GPU pods meanwhile",
     Reason.FAILURE_BUDGET: "the rollout is paused: {failed} of {total} nodes failed ({nodes}) and {limit} may; "
     "see `gpuward explain`, then `gpuward resume`",
-    Reason.NEW_DRIVER_FAILS: "no more nodes start: the new driver runs on none yet, and has not come up on node {node}: {why}; "
-    "see `gpuward explain {node}`, then correct what is wrong or let the rollout go on with `gpuward resume`",
+    Reason.NEW_DRIVER_FAILS: "no more nodes start: none is up to date with the new driver yet, and node {node} is in trouble "
+    "with it: {why}; see `gpuward explain {node}`, then correct what is wrong or let the rollout go on with `gpuward resume`",
     Reason.REFUSED_ELSEWHERE: "no more nodes start: driver pod {pod} of node {node} may not be replaced: {message}",
     Reason.LEDGER_REFUSED: "may start once it is noted on the operators' Lease, which may not be changed: {message}",
     Reason.DRIVER_KEPT: "keeps its driver, which is to go, while pod {pod} is there ({pods} in all): automatic upgrades "
@@ -94,7 +94,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.DRIVER_IN_USE: "driver pod {pod} cannot load its driver while pods run on the one that was loaded before: {users}",
     Reason.VALIDATOR_MISSING: "waits for a validator pod on this node",
     Reason.VALIDATOR_STARTING: "waits for pod {pod} to confirm the new driver{waiting}",
-    Reason.VALIDATOR_REPLACING: "replaces validator pod {pod}, which saw the old driver",
+    Reason.VALIDATOR_REPLACING: "replaces validator pod {pod}, whose result no longer counts",
     Reason.FAILED: "failed in {step}: {cause}{now}",
     Reason.RETRY_LATER: "failed in {step}: {cause}{now}; it is tried again by itself (retry {retry} of {retries})",
     Reason.UNKNOWN_STATE: "the state label has the value {label}, which is none of the known states",

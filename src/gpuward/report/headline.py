@@ -10,9 +10,10 @@ from gpuward.model.analysis import WaveAnalysis
 from gpuward.model.approved_plan import PlanDiffers
 from gpuward.model.denials import RefusedElsewhere
 from gpuward.model.edits import TemplateEdited
-from gpuward.model.plan import Hold, Plan
+from gpuward.model.plan import Hold, NodeStatus, Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
+from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import PolicyView
 from gpuward.model.waits import FailureBudgetSpent, Limit, NewDriverFails, Starting, WaitsFor
 from gpuward.model.waves import Aborted, ApprovalRequired, WaveEmpty, WaveFailed
@@ -73,12 +74,13 @@ def _is_in_trouble(hold: Hold) -> bool:
 
 def _stopped(plan: Plan, policies: PoliciesInForce) -> str:
     """Say that no more nodes start by themselves, and why, in few words: `gpuward explain` has more of them."""
-    held = [(_STOPS.index(hold.reason), name, why) for name, hold in plan.holds.items() if (why := _why_stopped(hold.what))]
+    held = [(_STOPS.index(hold.reason), name, why) for name, hold in plan.holds.items()
+            if (why := _why_stopped(hold.what, plan))]
     one = "a" if policies.in_force and policies.active[1:] else "the"  # the nodes of other NVIDIADrivers may go on
     return f"; {one} rollout has stopped: {min(held)[2]}" if held else ""
 
 
-def _why_stopped(what: WaitsFor) -> str:
+def _why_stopped(what: WaitsFor, plan: Plan) -> str:
     match what:
         case Aborted():
             return f"{what.by or 'somebody'} aborted it"
@@ -89,7 +91,8 @@ def _why_stopped(what: WaitsFor) -> str:
         case FailureBudgetSpent():
             return f"{what.failed} of {what.total} nodes failed"
         case NewDriverFails():
-            return f"the new driver does not come up on {what.node}"
+            fails = "is not validated" if _runs(plan.nodes.get(what.node)) else "does not come up"
+            return f"the new driver {fails} on {what.node}"
         case RefusedElsewhere():
             return f"the driver pod of {what.node} may not be replaced"
         case TemplateEdited():
@@ -100,6 +103,14 @@ def _why_stopped(what: WaitsFor) -> str:
             return "no window is long enough" if what.takes else "its windows never open"
         case _:
             return ""
+
+
+def _runs(status: NodeStatus | None) -> bool:
+    """Tell whether a node got as far as the validation of its driver, where the rest of the stack may be what fails."""
+    if status is None:
+        return False
+    tried = status.failure.state if status.failure is not None and status.state not in IN_PROGRESS else status.state
+    return tried is State.VALIDATION_REQUIRED
 
 
 def _why_after_wave(what: WaveFailed | WaveEmpty | WaveAnalysis | ApprovalRequired) -> str:
