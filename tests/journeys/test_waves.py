@@ -376,6 +376,19 @@ def test_an_approval_counts_on_when_somebody_asks_for_a_node_of_the_canary_again
     scenario()
 
 
+@on_stage(gpu_nodes=2, upgrade=ALL_AT_ONCE)
+async def test_who_promotes_a_wave_that_soaks_is_asked_for_an_approval_only_if_nobody_gave_one(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, waves=[{**CANARY, "soak": "24h", "approval": "Required"}])
+    await stage.rest(1)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-2") == "WaveSoaking")
+    assert (await promote(stage, dry_run=True))[-1] == "Next: it waits for approval: gpuward approve"
+    await approve(stage)
+    assert (await promote(stage))[-1].startswith("Next: nodes of the next wave start")
+    await stage.until(lambda: stage.drivers() == [NEW], within=1200)
+
+
 @on_stage(gpu_nodes=7, upgrade=ALL_AT_ONCE)
 async def test_a_wave_of_many_nodes_is_said_to_wait_for_more_than_are_named(stage: Stage) -> None:
     await stage.installed()

@@ -142,7 +142,7 @@ async def promote(client: Client, namespace: str, driver: str, *, dry_run: bool)
         told = f"promoted from wave {awaited.name}{without}"
         async for line in _say(client, case, names.PROMOTED, word, told, dry_run=dry_run):
             yield line
-        approval = _wants_approval(case, awaited.name)
+        approval = _wants_approval(case, awaited.name) and _approved(case, awaited) is None
         yield "Next: " + (f"it waits for approval: gpuward approve{case.option}" if approval else _go(case))
 
 
@@ -228,10 +228,15 @@ def _not_to_approve(case: Case, awaited: WaveStatus | None, wave: str) -> str:
         return f"there is nothing to approve, as wave {awaited.name} asks for none"
     if awaited.phase not in (WavePhase.APPROVAL, WavePhase.SOAKS, WavePhase.ANALYSIS, WavePhase.ANALYSIS_FAILED):
         return f"there is nothing to approve yet, as {awaited.done} of {awaited.total} nodes of wave {awaited.name} are done"
-    before = case.said(case.rollout, names.APPROVED)
-    if before is not None and before.at >= awaited.finished and is_about(before, case.behind):
+    if (before := _approved(case, awaited)) is not None:
         return f"approved already, by {before.by} at {format_time(before.at)}"
     return ""
+
+
+def _approved(case: Case, awaited: WaveStatus) -> Word | None:
+    """Return what somebody said who approved of a wave; None where nobody did, or not of what is to come."""
+    before = case.said(case.rollout, names.APPROVED)
+    return before if before is not None and before.at >= awaited.finished and is_about(before, case.behind) else None
 
 
 def _wants_approval(case: Case, wave: str) -> bool:
