@@ -29,6 +29,7 @@ from gpuward.model.policy import DrainSettings, UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.states import State
+from gpuward.model.undrainable import Behaviour, UndrainableSettings
 from gpuward.policy.clusterpolicy import ActivePolicy
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.upgrade.decide import decide
@@ -169,6 +170,7 @@ def emptied(until: float | None = NOW, state: State = State.POD_DELETION_REQUIRE
 
 
 KILLING = policy(rollout=RolloutSettings(kill_at_deadline=True))
+QUARANTINING = policy(rollout=RolloutSettings(undrainable=UndrainableSettings(Behaviour.QUARANTINE)))
 DRAINING = policy(drain=DrainSettings(enable=True))
 
 
@@ -177,6 +179,7 @@ DRAINING = policy(drain=DrainSettings(enable=True))
     (emptied(), policy(), "If the time is up before they have gone, the upgrade of this node fails"),
     (emptied(), DRAINING, "If the time is up before they have gone, the node is drained"),
     (emptied(state=State.DRAIN_REQUIRED), DRAINING, "If the time is up before they have gone, the upgrade of this node fails"),
+    (emptied(), QUARANTINING, "What becomes of the node when the time is up stands under UNTIL"),
     (emptied(), KILLING, "Those that are still there when the time is up are deleted"),
 ])
 def test_who_waits_for_pods_to_go_is_told_what_comes_next(status: NodeStatus, rules: UpgradePolicy, told: str) -> None:

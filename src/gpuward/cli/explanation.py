@@ -25,6 +25,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST, UNDISTURBED, State
 from gpuward.model.systems import system_of
 from gpuward.model.uncordoned import UNCORDONED, lacks_cordon
+from gpuward.model.undrainable import Behaviour
 from gpuward.model.views import DaemonSetView, NodeView, PodView
 from gpuward.model.waits import InvalidPolicy, OnPod
 from gpuward.model.withheld import is_withheld
@@ -318,6 +319,8 @@ def prospects(status: NodeStatus, policy: UpgradePolicy, leaving: Iterable[PodVi
 def _at_the_end(status: NodeStatus, policy: UpgradePolicy) -> str:
     if not _ends(status):
         return "They are waited for without limit"
+    if policy.rollout.undrainable is not None and policy.rollout.undrainable.behaviour is not Behaviour.HOLD:
+        return "What becomes of the node when the time is up stands under UNTIL"
     if policy.rollout.kill_at_deadline:
         return "Those that are still there when the time is up are deleted"
     return f"If the time is up before they have gone, {_without_killing(status, policy)}"

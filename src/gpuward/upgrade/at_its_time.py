@@ -43,7 +43,7 @@ def _outcome(before: NodeStatus, after: NodeStatus) -> str:
     if after.hold.reason is Reason.KILLING and before.hold is not None and before.hold.reason is not Reason.KILLING:
         return "its pods are deleted whatever their budgets say (killAtDeadline)"
     if before.hold is not None and after.hold.reason is before.hold.reason:
-        return "nothing: it goes on waiting"
+        return "it goes on waiting"
     return "its turn may come" if after.hold.reason.is_turn else sentence(after.hold)
 
 
