@@ -172,6 +172,18 @@ def test_what_may_not_be_read_is_named_and_the_rest_is_there(tmp_path: Path) -> 
     story()
 
 
+def test_who_names_another_namespace_than_the_operators_is_told_what_is_missing(tmp_path: Path) -> None:
+    @on_stage(gpu_nodes=1)
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        options = ReportOptions(tmp_path / "report.tar.gz", False, 20, None)
+        lines = await made(stage.user, None, "elsewhere", options)
+        assert any(line.endswith("is followed in namespace gpu-operator, and this is about namespace elsewhere: add -n gpu-operator")
+                   for line in lines), lines
+
+    story()
+
+
 def restarts(pod: dict[str, Any]) -> int:
     return sum(each["restartCount"] for each in pod["status"].get("containerStatuses", ()))
 

@@ -50,7 +50,7 @@ async def test_who_uncordons_a_node_once_in_mid_upgrade_is_told_of(stage: Stage)
     assert not [text for text in stage.events("gpu-1", "Warning") if "lifted" in text]
     await stage.cordon("gpu-1", wanted=False)
     await stage.rest(2)
-    lifted = "somebody has lifted the cordon of the driver upgrade that is under way here"
+    lifted = "the cordon of the driver upgrade that is under way here has been lifted"
     assert [note for note in (await explanation_of(stage, "gpu-1")).notes if note.startswith(lifted)]
     await stage.upgraded()
     told = [event for event in stage.sandbox.store.list("events", "default") if event["reason"] == "GPUDriverUpgradeUncordoned"]

@@ -117,12 +117,15 @@ class Report:
         try:
             async with asyncio.timeout(PATIENCE), look.following():
                 leader = await look.leader()
-                found = as_json(look.picture(leader), leader)
+                picture = look.picture(leader)
+                found = as_json(picture, leader)
         except (errors.GpuwardError, TimeoutError, BaseExceptionGroup) as error:
             if isinstance(error, BaseExceptionGroup) and error.split(errors.GpuwardError)[1] is not None:
                 raise
             self._note(STATUS, error)
             return
+        if picture.elsewhere:
+            self.problems.append(f"what the operator runs: {picture.elsewhere}")
         archive.add(STATUS, as_text(redacted(found)).encode() + b"\n")
 
     def _recordings(self, archive: Archive, folder: Path | None) -> None:

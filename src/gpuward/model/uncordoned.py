@@ -11,7 +11,7 @@ from gpuward.model.record import CordonOwner
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView, Ref
 
-UNCORDONED: Final = "somebody has lifted the cordon of the driver upgrade that is under way here"
+UNCORDONED: Final = "the cordon of the driver upgrade that is under way here has been lifted"
 _CORDONED: Final = IN_PROGRESS - {State.CORDON_REQUIRED, State.UNCORDON_REQUIRED}
 
 
