@@ -178,8 +178,8 @@ def test_who_names_another_namespace_than_the_operators_is_told_what_is_missing(
         await stage.installed()
         options = ReportOptions(tmp_path / "report.tar.gz", False, 20, None)
         lines = await made(stage.user, None, "elsewhere", options)
-        assert any(line.endswith("is followed in namespace gpu-operator, and this is about namespace elsewhere: add -n gpu-operator")
-                   for line in lines), lines
+        why = "is followed in namespace gpu-operator, and this is about namespace elsewhere: add -n gpu-operator"
+        assert any(line.endswith(why) for line in lines), lines
 
     story()
 
