@@ -140,6 +140,8 @@ class WaveStatus(msgspec.Struct, frozen=True):
     """When the last of its nodes was done first, or a check of it failed: what people said since is about them all."""
     checks: tuple[CheckStatus, ...] = ()
     """Its checks, while they are measured and when one has failed."""
+    left: tuple[str, ...] = ()
+    """Nodes that do not count, as people left them out or they were given up, and that are not done."""
 
 
 class Aborted(msgspec.Struct, frozen=True):

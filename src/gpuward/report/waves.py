@@ -23,9 +23,16 @@ def wave_lines(plan: Plan) -> list[str]:
 
 def _lines(rollout: RolloutWaves, plan: Plan) -> Iterator[str]:
     whose = f" of NVIDIADriver {rollout.driver}" if rollout.driver else ""
-    waves = [wave for wave in rollout.waves if wave.total or wave.name != REST]
-    told = "; ".join(f"{wave.name}: {wave.done} of {wave.total} done{_phase(wave, rollout, plan)}" for wave in waves)
+    waves = [wave for wave in rollout.waves if wave.total or wave.left or wave.name != REST]
+    told = "; ".join(f"{wave.name}: {_count(wave)}{_phase(wave, rollout, plan)}" for wave in waves)
     yield f"waves{whose or '    '} {told}{_aborted(rollout)}"
+
+
+def _count(wave: WaveStatus) -> str:
+    left = f"{len(wave.left)} left out"
+    if wave.left and not wave.total:
+        return left
+    return f"{wave.done} of {wave.total} done" + (f", {left}" if wave.left else "")
 
 
 def _aborted(rollout: RolloutWaves) -> str:
@@ -113,5 +120,6 @@ def wave_documents(plan: Plan) -> list[dict[str, Any]]:
 def _wave(wave: WaveStatus, plan: Plan) -> dict[str, Any]:
     phase = WavePhase.WAITS if wave.phase is WavePhase.GOES and _held(wave, plan) else wave.phase
     return {"name": wave.name, "state": str(phase), "nodes": wave.total, "done": wave.done, "failed": list(wave.failed),
-            "notDone": list(wave.waiting), "soaksUntil": format_time(wave.soaks) if wave.soaks is not None else None,
+            "notDone": list(wave.waiting), "leftOut": list(wave.left),
+            "soaksUntil": format_time(wave.soaks) if wave.soaks is not None else None,
             "checks": [_check(one) for one in wave.checks]}

@@ -230,7 +230,8 @@ def _status(
         name, phase, len(count), sum(node.done for node in count),
         tuple(sorted(node.name for node in count if node.failed and not node.done)),
         tuple(sorted(node.name for node in count if not node.done)),
-        soaks.ends if soaks is not None else None, soaks is not None and soaks.approval, finished, checks)
+        soaks.ends if soaks is not None else None, soaks is not None and soaks.approval, finished, checks,
+        tuple(sorted({node.name for node in nodes if not node.done} - {node.name for node in count})))
 
 
 def targets_of_rollout(nodes: Iterable[NodeFacts]) -> tuple[str, ...]:
