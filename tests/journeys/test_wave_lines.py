@@ -1,12 +1,15 @@
-"""The line about waves says what became of every node."""
+"""The line about waves says what became of every node, and is broken between waves where it is too long."""
 
 from __future__ import annotations
 
 from gpuward.model.waves import REST, WavePhase, WaveStatus
+from tests.journeys.looking import screen_of
 from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_rolloutpolicy import apply
 from tests.journeys.test_waves import ALL_AT_ONCE, promote, waves_line
 from tests.report.test_no_rest import shown
+
+WAVES = [{"name": name, "nodes": 1, "soak": "10m", "approval": "Required"} for name in ("canary", "second", "third")]
 
 
 def test_nodes_of_a_wave_that_are_waited_for_no_longer_are_told() -> None:
@@ -26,3 +29,20 @@ async def test_no_node_vanishes_from_the_line_as_a_wave_is_promoted(stage: Stage
     await promote(stage)
     await stage.rest(2)
     assert "second: 2 left out; all other nodes: 0 of 3 done" in await waves_line(stage)
+
+
+@on_stage(gpu_nodes=5, upgrade=ALL_AT_ONCE)
+async def test_the_line_is_broken_between_waves_on_a_narrow_terminal(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, waves=WAVES)
+    await stage.rest(1)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-5") == "WaveSoaking")
+    for width in (60, 100):
+        lines = await screen_of(stage, width)
+        first = next(place for place, line in enumerate(lines) if line.startswith("waves "))
+        told = [line.strip() for line in lines[first:first + 6]]
+        assert max(map(len, lines)) <= width
+        assert " ".join(told).count("all other nodes: 0 of 2 done, waits") == 1
+        assert all(any(line.startswith((f"waves     {name}: ", f"{name}: ")) or f"; {name}: " in line for line in told)
+                   for name in ("canary", "second", "third"))

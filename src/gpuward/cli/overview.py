@@ -51,7 +51,7 @@ def overview(picture: Picture, leader: Leader, groups: Sequence[GroupReport], op
         lines += [(f"rights    {told}", "red"), (f"{INDENT}{ALLOW}{command}", "red")]
     if picture.plan.nodes:
         lines.append((_bar(picture), ""))
-        lines += [(line, "") for line in wave_lines(picture.plan)]
+        lines += [(line, "") for told in wave_lines(picture.plan) for line in _between_waves(printable(told), width)]
         lines += [(f"{INDENT}{told}", "") for told in (picture.plan.estimate.parts() if picture.plan.estimate else ())]
         lines += [(f"{INDENT}{group}", COLOURS.get(group.group, "")) for group in groups]
     lines += _operands(operands, picture)
@@ -65,6 +65,22 @@ def _fitting(text: str, width: int | None, *, whole: bool) -> list[str]:
     if allow and len(text) > width:
         return [label + ALLOW.rstrip(), *wrapped_command(command, width, INDENT * 2)]
     return wrapped(text, width, HANG if text[:HANG].endswith("  ") else len(INDENT) * 2) if whole else [cut(text, width)]
+
+
+def _between_waves(text: str, width: int | None) -> list[str]:
+    """Break a line about waves between them, and within one only where it does not fit a line of its own."""
+    if width is None or len(text) <= width:
+        return [text]
+    hang = HANG if text[:HANG].endswith("  ") else len(INDENT) * 2
+    first, *others = text.split("; ")
+    lines = [first]
+    for wave in others:
+        if len(f"{lines[-1]}; {wave};") <= width:
+            lines[-1] += f"; {wave}"
+        else:
+            lines[-1] += ";"
+            lines.append(" " * hang + wave)
+    return [line for each in lines for line in wrapped(each, width, hang)]
 
 
 def headline(picture: Picture) -> str:
