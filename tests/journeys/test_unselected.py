@@ -386,3 +386,15 @@ def test_a_conflict_hides_nothing_that_is_wrong_besides(wrong: Object, right: Ob
         await stage.until(lambda: stage.drivers() == [NEW] and condition_of(stage)[1] == "UpToDate", 3600)
 
     story()
+
+
+@on_stage(gpu_nodes=1)
+async def test_who_may_select_a_node_once_it_is_corrected_is_told(stage: Stage) -> None:
+    """Neither NVIDIADriver was ever valid, so that nobody knows which nodes it selects."""
+    await stage.installed()
+    await make(stage, nvidia_driver("a", usePrecompiled=True, gdrcopy={"enabled": True, "image": "gdrdrv", "version": "1"}),
+               nvidia_driver("b", nodeSelector={"nvidia.com/cuda.driver.major": "1"}))
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await stage.rest(60)
+    found = [(each.do.partition(": ")[0], each.commands) for each in (await explanation_of(stage, "gpu-1")).remedies]
+    assert found == [(f"correct NVIDIADriver {name}", (f"kubectl edit nvidiadriver {name}",)) for name in "ab"]

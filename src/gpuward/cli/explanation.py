@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from shlex import quote
 
 import msgspec
@@ -26,11 +26,12 @@ from gpuward.model.states import AT_REST, UNDISTURBED, State
 from gpuward.model.systems import system_of
 from gpuward.model.uncordoned import UNCORDONED, lacks_cordon
 from gpuward.model.undrainable import Behaviour
+from gpuward.model.unserved import NotSelected
 from gpuward.model.views import DaemonSetView, NodeView, PodView
 from gpuward.model.waits import InvalidPolicy, OnPod
 from gpuward.model.withheld import is_withheld
 from gpuward.model.workloads import Workload, WorkloadKept, is_for_virtual_machines, workload_of
-from gpuward.policy.refused import ending, refusal, refusals
+from gpuward.policy.refused import ending, refusal, refusals, why_refused
 from gpuward.report.nodes import NOTHING_GOES_ON, NodeReport, node_reports
 from gpuward.report.versions import loaded_version
 from gpuward.upgrade.at_its_time import at_its_time
@@ -48,7 +49,7 @@ _EMPTYING = UNDISTURBED | {State.UPGRADE_REQUIRED, State.POD_RESTART_REQUIRED}
 
 
 MOST_KEPT = 3
-"""Pods that a note names."""
+"""Pods that a note names, or NVIDIADrivers to correct."""
 
 
 class LeavingPod(msgspec.Struct, frozen=True):
@@ -165,6 +166,8 @@ def _by_hand(status: NodeStatus, node: NodeView, picture: Picture, upgrades: Upg
         if problem:
             yield Remedy(f"correct the {kind}: {problem}", "nodes start again when their turn comes",
                          (f"kubectl edit {kind.lower()} {quote(name)}",), after)
+    if hold is not None and isinstance(hold.what, NotSelected):
+        yield from _corrections(hold.what.refused, picture, after)
     if hold is not None and isinstance(hold.what, WorkloadKept):
         pod, wanted = hold.what.pod, hold.what.wanted
         yield Remedy(f"end the pods that use its GPUs, or wait for their end: {hold.what.pods} in all",
@@ -174,6 +177,14 @@ def _by_hand(status: NodeStatus, node: NodeView, picture: Picture, upgrades: Upg
             return  # its label says nothing then
         yield Remedy(f"or let it stay a node for {hold.what.workload}", "nothing is asked of it then",
                      (f"kubectl label node {quote(node.name)} {names.WORKLOAD_CONFIG}={hold.what.workload} --overwrite",), after)
+
+
+def _corrections(drivers: Sequence[str], picture: Picture, after: DecisionFacts) -> Iterator[Remedy]:
+    """Return what is wrong with NVIDIADrivers of which nobody knows which nodes they select."""
+    for name in drivers[:MOST_KEPT]:
+        yield Remedy(f"correct NVIDIADriver {name}: {why_refused(picture.drivers, name)}",
+                     "it is known then which nodes it selects, and whether this is one of them",
+                     (f"kubectl edit nvidiadriver {quote(name)}",), after)
 
 
 GONE = "kubectl patch nvidiadriver "
