@@ -23,6 +23,7 @@ from gpuward.cli.options import (
     namespace_option,
     nodes_begun,
     output_option,
+    version_option,
 )
 from gpuward.cli.previewcommands import PREVIEWS
 from gpuward.cli.values import Duration, NameOf, Namespace
@@ -44,8 +45,7 @@ def commands() -> None:
               help="Let time pass so many times faster.")
 @click.option("--policy", "file", type=click.Path(dir_okay=False), metavar="FILE",
               help="Apply the ClusterPolicy of this file, and not that of NVIDIA's chart.")
-@click.option("--to", "to_version", default="", metavar="VERSION",
-              help="Upgrade to this driver version, and not to the next one.")
+@version_option("to_version", "Upgrade to this driver version, and not to the next one.")
 @faults_option("when the driver's version changes")
 @images_option
 @click.option("--keep", is_flag=True, help="Leave the sandbox and the operator serving until Ctrl-C.")

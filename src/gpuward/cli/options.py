@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import click
+from click.core import ParameterSource
 
 from gpuward import names
 from gpuward.cli.values import GoBool, Namespace
 from gpuward.sandbox.known_faults import EVERYWHERE, FAULT_ANNOTATION, KNOWN_FAULTS
 
+VERSION_WANTED = "write a driver version, such as 595.91.08"
 F = TypeVar("F", bound=Callable[..., object])
 
 
@@ -39,6 +41,17 @@ def output_option(form: str) -> Callable[[F], F]:
     """Add the option that says in which form to print: one for people, or JSON for programs."""
     return click.option("--output", "-o", type=click.Choice([form, "json"]), default=form, show_default=True,
                         help="Print in this form.")
+
+
+def version_option(name: str, text: str) -> Callable[[F], F]:
+    """Add the option that names a driver's version; an empty one is a variable that was not set, and not left out."""
+    return click.option("--to", name, default="", callback=_written, metavar="VERSION", help=text)
+
+
+def _written(ctx: click.Context, param: click.Parameter, version: str) -> str:
+    if not version and ctx.get_parameter_source(param.name or "") is not ParameterSource.DEFAULT:
+        raise click.BadParameter(f"'': {VERSION_WANTED}", ctx, param)
+    return version
 
 
 def dry_run_option(command: F) -> F:

@@ -10,7 +10,7 @@ import click
 
 from gpuward.cli.checked import Checked
 from gpuward.cli.extra import sandbox_for
-from gpuward.cli.options import connection_options, namespace_option, output_option
+from gpuward.cli.options import connection_options, namespace_option, output_option, version_option
 from gpuward.cli.values import Duration
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -83,7 +83,7 @@ def wanted_options(command: F) -> F:
                "drivers are theirs.")
     files = ("Put the ClusterPolicies, NVIDIADrivers and RolloutPolicies of this file in place of those of the same names. The "
              "option can be repeated. Without it the policies in the cluster count.")
-    command = click.option("--to", "version", default="", metavar="VERSION", help=version)(command)
+    command = version_option("version", version)(command)
     return click.option("--policy", "policies", multiple=True, metavar="FILE", help=files)(command)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gpuward.cli.options import VERSION_WANTED
 from gpuward.errors import InputError
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
@@ -20,7 +21,7 @@ TAG: Final = re.compile(r"\w[\w.-]{0,80}", re.ASCII)
 def check_version(version: str) -> None:
     """Raise InputError for what can be no driver's version."""
     if version and not TAG.fullmatch(version):
-        raise InputError("--to", version, "write a driver version, such as 595.91.08")
+        raise InputError("--to", version, VERSION_WANTED)
 
 
 def named_driver(driver: Mapping[str, Any], image: str) -> dict[str, str]:
