@@ -124,6 +124,14 @@ async def test_files_with_policies_are_taken_for_those_in_the_cluster(stage: Sta
         await lists_only(stage).patch_merge(resources.NODES, "gpu-1", {"metadata": {"labels": {"a": "b"}}})
 
 
+@on_stage(1)
+async def test_a_version_that_no_nvidiadriver_could_have_is_refused_with_who_leaves_drivers_to_them(stage: Stage) -> None:
+    await stage.installed()
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    with pytest.raises(InputError, match="cluster-policy leaves drivers to NVIDIADrivers, and there is none"):
+        await plan_of(stage, NEW)
+
+
 def test_a_rollout_policy_of_a_file_is_refused_by_its_field_and_not_by_a_condition(
         tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "broken.yaml"

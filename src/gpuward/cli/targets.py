@@ -50,6 +50,9 @@ def changes_to(snapshot: Snapshot, version: str, image: str) -> dict[tuple[str, 
         found = {}
         if view is not None:
             found["ClusterPolicy", view.name] = {"spec": {"driver": _driver(spec.get("driver") or {}, version, image)}}
+    if not found and read.in_force and (view := read.policy.view) is not None:
+        raise InputError("--to", version, f"ClusterPolicy {view.name} leaves drivers to NVIDIADrivers, and there is none to set "
+                         "it in: name a file that has one with --policy")
     if not found:
         raise InputError("--to", version, "there is no policy in the cluster to set it in: name a file with --policy")
     return found
