@@ -214,3 +214,8 @@ def test_every_check_says_something_of_every_cluster() -> None:
 ])
 def test_only_crds_that_others_have_applied_are_taken_from_them(found: dict[str, Any], command: str) -> None:
     assert [one[3] for one in said(crds=found)] == [command]
+
+
+def test_a_mistyped_namespace_is_not_made_by_manifests_that_make_another_one() -> None:
+    (fix,) = [fix for check, _, _, fix in said(place=None, namespace="nope") if check == "namespace"]
+    assert fix == "name the operator's namespace with -n, or make this one: kubectl create namespace nope"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from shlex import quote
 from typing import Any, Final
 
+from gpuward import names
 from gpuward.model.kubernetes import OLDEST_NAME, is_too_old, read_version
 from gpuward.model.listing import listed
 from gpuward.model.rights import grant
@@ -54,7 +56,10 @@ def namespace(facts: Inspected) -> Iterator[Finding]:
     if isinstance(facts.place, Unseen):
         yield unseen("namespace", facts.place)
     elif facts.place is None:
-        yield Finding("namespace", Level.WARN, f"there is no namespace {name}", "kubectl apply -f deploy/operator.yaml")
+        # The manifests make one namespace, and no other.
+        make = "kubectl apply -f deploy/operator.yaml" if name == names.DEFAULT_NAMESPACE else (
+            f"name the operator's namespace with -n, or make this one: kubectl create namespace {quote(name)}")
+        yield Finding("namespace", Level.WARN, f"there is no namespace {name}", make)
     else:
         enforced = (facts.place["metadata"].get("labels") or {}).get(ENFORCE)
         if enforced == "privileged":
