@@ -260,3 +260,14 @@ async def test_the_first_of_several_problems_says_how_many_more_there_are(stage:
     first = await headline_of(stage)
     assert first.startswith("RolloutPolicy default cannot be followed: spec.")
     assert " (and 1 more problem: `gpuward check` names all); apart from that ClusterPolicy cluster-policy: 2 of 2" in first
+
+
+@on_stage(gpu_nodes=2)
+async def test_the_first_line_counts_what_else_is_wrong_beside_the_clusterpolicy(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, windows=[{"schedule": "0 25 * * FRI", "duration": "8h"}])
+    await stage.patch_policy("driver/upgradePolicy/maxUnavailable", "abc")
+    await stage.rest(30)
+    first = await headline_of(stage)
+    assert first.startswith("ClusterPolicy cluster-policy cannot be followed: spec.driver.upgradePolicy.maxUnavailable")
+    assert first.endswith(" (and 1 more problem: `gpuward check` names all)")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuward import names
-from gpuward.errors import PolicyError
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
 from gpuward.policy.activedriver import ActiveDriver
@@ -21,11 +20,14 @@ def refusals(drivers: PoliciesInForce) -> tuple[str, ...]:
     return tuple(text for text in (refusal(drivers), *own, settings) if text)
 
 
-def refusal(drivers: PoliciesInForce, driver: str = "") -> str:
-    """Say why an NVIDIADriver, or without one the ClusterPolicy, cannot be followed; empty if it can."""
+def refusal(drivers: PoliciesInForce, driver: str = "", *, besides: int = 0) -> str:
+    """Say why an NVIDIADriver, or without one the ClusterPolicy, cannot be followed, and that so many problems are `besides`;
+    empty if it can.
+    """
     if not driver:
         view = drivers.policy.view
-        why = "" if view is None else _first(drivers.policy.problems) or why_unmade(view)
+        told = [*map(str, drivers.policy.problems)] or ([why_unmade(view)] if view is not None and why_unmade(view) else [])
+        why = "" if view is None else _first(told, besides)
         return f"ClusterPolicy {view.name} cannot be followed: {why}" if view is not None and why else ""
     why = why_refused(drivers, driver)
     return f"NVIDIADriver {driver} cannot be followed: {why}" if why else ""
@@ -48,9 +50,9 @@ def ending(view: PolicyView) -> str:
     return f"{view.name} is being deleted" + (f", and is kept by its finalizers {', '.join(finalizers)}" if finalizers else "")
 
 
-def _first(problems: Sequence[PolicyError]) -> str:
+def _first(problems: Sequence[object], besides: int = 0) -> str:
     """Return the first problem, and how many more there are."""
-    left = len(problems) - 1
+    left = len(problems) - 1 + besides
     more = f" (and {left} more problem{'s' if left > 1 else ''}: `gpuward check` names all)" if left > 0 else ""
     return f"{problems[0]}{more}" if problems else ""
 

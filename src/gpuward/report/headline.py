@@ -39,8 +39,8 @@ def headline(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> str:
     if active.view is None:
         none = active.upgrades.absent if snapshot.policies else "no ClusterPolicy"
         return f"{none}: {'no driver is upgraded until one is in force' if plan.nodes else 'nothing is managed'}"
-    if refused := refusal(policies):
-        return refused
+    if refusal(policies):
+        return refusal(policies, besides=len(refusals(policies)) - 1)
     if active.switched_off and not plan.nodes:
         return f"ClusterPolicy {active.view.name}: driver.enabled is false: no drivers are managed{told_of_abandoned(snapshot)}"
     if not plan.nodes:
