@@ -17,7 +17,7 @@ from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
-from tests.journeys.looking import condition_of, explanation_of, looking, reason_of, status_of
+from tests.journeys.looking import condition_of, explanation_of, looking, reason_of, screen_of, status_of
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
 from tests.journeys.test_nvidiadriver import make, nvidia_driver
 
@@ -203,6 +203,16 @@ async def test_who_waits_under_an_invalid_policy_is_told_of_it(stage: Stage) -> 
         assert stopped(picture).startswith("InvalidPolicy: ClusterPolicy cluster-policy cannot be followed: ")
         assert "maxUnavailable: 'abc'" in (told := why_not(picture, Leader("", 0.0)))
         assert "; apart from that 2 of 2 nodes up to date" in told
+
+
+@on_stage(gpu_nodes=2)
+async def test_what_is_wrong_with_a_clusterpolicy_is_said_once(stage: Stage) -> None:
+    await stage.installed()
+    await stage.patch_policy("driver/upgradePolicy/maxUnavailable", "abc")
+    await stage.rest(60)
+    lines = await screen_of(stage)
+    assert "ClusterPolicy cluster-policy cannot be followed: " in lines[0]
+    assert not [line for line in lines if "the ClusterPolicy is invalid" in line]
 
 
 @pytest.mark.parametrize("timeout", [0.2, 1.0])

@@ -102,7 +102,10 @@ def said_by_operator(picture: Picture) -> list[str]:
     if error.get("status") == "True" and (error.get("reason") != "OperandNotReady" or "missing:" in message):
         told.append(message)
     of_upgrade = str(upgrade.get("message") or "")
-    differs = upgrade.get("status") != "True" and upgrade.get("reason") != rollout_of(picture.plan).reason
+    reason = upgrade.get("reason")
+    differs = upgrade.get("status") != "True" and reason != rollout_of(picture.plan).reason
+    if reason == str(Reason.INVALID_POLICY) and picture.active.problems:
+        differs = False  # the first line says what is wrong with the ClusterPolicy
     if of_upgrade and (differs or any(each in of_upgrade for each in _unseen(picture))):
         told.append(f"{upgrade.get('reason')}: {of_upgrade}")
     return [each for each in told if not any(str(problem) in each for problem in picture.active.problems)]
