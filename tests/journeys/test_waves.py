@@ -111,7 +111,9 @@ async def test_what_people_read_says_which_wave_goes_and_what_a_node_waits_for(s
     dry = await promote(stage, dry_run=True)
     assert "would be promoted from wave canary, although it soaks; a dry run writes nothing" in dry[0]
     assert words_on(stage) == before
-    assert "promoted from wave canary, although it soaks, by sandbox-admin" in (await promote(stage))[0]
+    said_then = (await promote(stage))[0]
+    assert "promoted from wave canary, although it soaks, by sandbox-admin" in said_then
+    assert said_then.endswith(f", for driver {NEW}")
     await stage.upgraded(NEW)
     again = await promote(stage)
     assert "there is nothing to promote, as no node waits for a wave: nothing is written" in again[0]
@@ -221,6 +223,7 @@ async def test_an_abort_starts_nobody_within_a_second_and_leaves_no_cordon(stage
     assert len(stage.cordons()) == 2
     assert "would be aborted; a dry run writes nothing" in (await abort(stage, dry_run=True))[0]
     first, following = await abort(stage)
+    assert first.endswith(f", for driver {NEW}")
     assert "aborted, by sandbox-admin at " in first
     assert "; back into service, with the driver that they have, go " in following
     assert "let it go on with `gpuward resume`" in following

@@ -198,15 +198,18 @@ async def _say(client: Client, case: Case, key: str, word: Word, told: str, *, d
         yield f"{case.rollout.title}: would be {told}; a dry run writes nothing"
         return
     await change(client, case.rollout, patch_of)
-    yield f"{case.rollout.title}: {told}, by {word.by} at {format_time(word.at)}, for {_drivers(word)}"
+    yield f"{case.rollout.title}: {told}, by {word.by} at {format_time(word.at)}, for {_drivers(word, case)}"
 
 
 def _untried(wave: WaveStatus) -> str:
     return "" if wave.total else ", which has no node: nothing has been tried"
 
 
-def _drivers(word: Word) -> str:
-    return f"driver {word.targets[0]}" if len(word.targets) == 1 else f"drivers {', '.join(word.targets)}"
+def _drivers(word: Word, case: Case) -> str:
+    """Name drivers by their versions, as far as these are known: what the word knows them by says nothing to people."""
+    versions = {node.target: node.target_version for node in case.nodes if node.target_version}
+    found = list(dict.fromkeys(versions.get(target, target) for target in word.targets))
+    return f"driver {found[0]}" if len(found) == 1 else f"drivers {', '.join(found)}"
 
 
 def _check(wave: str, found: Sequence[Case]) -> None:
