@@ -59,8 +59,6 @@ class Waves(msgspec.Struct, frozen=True):
     gates: tuple[WaveGate, ...] = ()
     told: tuple[RolloutWaves, ...] = ()
     """The same for people; nothing where there are no waves."""
-    waits: WaveWait | None = None
-    """What nodes wait for that come from another policy: they are none of this one's waves."""
     growth: int | None = None
     """How many nodes may be under way at once by now."""
     zone: str = "UTC"
@@ -99,14 +97,14 @@ def waves_of(
     gates = tuple(_analysed(_gate(wave, members[place], now, begun, policy.driver), members[place], seen)
                   for place, wave in enumerate(rollout.waves))
     word = rollout_aborted(late, policy) if late else None
-    status, waits = _told(gates, members, policy, late, zone)
+    status = _told(gates, members, policy, late, zone)
     runs = tuple(run for gate in gates for run in gate.analysis.runs)
     told = RolloutWaves(policy.driver, _targets(late), status, every, zone, runs)
     note = noted([gate.analysis for gate in gates], seen, every)
     ongoing = ((wave, nodes) for wave, nodes, one in zip(rollout.waves, members, status, strict=False)
                if late and one.phase is not WavePhase.DONE)
     remembered = begun_from_now(ongoing, begun, rollout.begun, every)
-    return Waves(where, gates, (told if word is None else _ended(told, word),), waits, limit, zone, note, remembered)
+    return Waves(where, gates, (told if word is None else _ended(told, word),), limit, zone, note, remembered)
 
 
 def _gate(wave: Wave, nodes: Sequence[WaveNode], now: float, begun: Mapping[str, float], driver: str) -> WaveGate:
@@ -194,8 +192,8 @@ _LASTING = frozenset({WavePhase.DONE, WavePhase.FAILED, WavePhase.EMPTY, WavePha
 
 def _told(
     gates: Sequence[WaveGate], members: Sequence[Sequence[WaveNode]], policy: UpgradePolicy, late: Sequence[NodeFacts], zone: str
-) -> tuple[tuple[WaveStatus, ...], WaveWait | None]:
-    """Return the waves for people, and the first thing that the last of them waits for."""
+) -> tuple[WaveStatus, ...]:
+    """Return the waves for people."""
     approved, promoted = (is_about(word, late) for word in (policy.rollout.approved, policy.rollout.promoted))
     told: list[WaveStatus] = []
     first: WaveWait | None = None
@@ -211,7 +209,7 @@ def _told(
     rest = members[-1]
     done = all(node.done or node.spared for node in rest)
     phase = WavePhase.DONE if done else WavePhase.GOES if first is None else WavePhase.WAITS
-    return (*told, _status(REST, rest, phase)), first
+    return (*told, _status(REST, rest, phase))
 
 
 def _ended(rollout: RolloutWaves, word: Word) -> RolloutWaves:
