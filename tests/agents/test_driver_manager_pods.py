@@ -128,6 +128,28 @@ def test_a_container_that_runs_before_the_others_keeps_the_driver_if_it_has_a_gp
     assert bool(place.machine.modules()) is keeps
 
 
+@pytest.mark.parametrize(("asked", "keeps"), [("1", True), ("0", False)])
+def test_a_sidecar_that_alone_has_a_gpu_keeps_the_driver(tmp_path: Path, asked: str, keeps: bool) -> None:
+    """Such as the server of a model, idle at the moment, beside a container that asks it."""
+    place = Place(tmp_path, "nvidia")
+    by_operator(place)
+    sidecar = {"name": "server", "restartPolicy": "Always", "resources": {"limits": {"nvidia.com/gpu": asked}}}
+    place.server.pods = [{**TRAIN, "spec": {"nodeName": "gpu-1", "containers": [{"name": "main"}], "initContainers": [sidecar]},
+                          "status": {"phase": "Running", "initContainerStatuses": [{"name": "server", "state": RUNS}],
+                                     "containerStatuses": [{"name": "main", "state": RUNS}]}}]
+    assert place.run(BY_OPERATOR).startswith("the GPUs are in use by pod default/train") is keeps
+    assert bool(place.machine.modules()) is keeps
+
+
+def test_a_sidecar_that_alone_has_a_gpu_is_evicted_as_any_user(tmp_path: Path) -> None:
+    place = Place(tmp_path, "nvidia")
+    sidecar = {"name": "server", "restartPolicy": "Always", "resources": GPU}
+    place.server.pods = [{**TRAIN, "spec": {"nodeName": "gpu-1", "containers": [{"name": "main"}], "initContainers": [sidecar]},
+                          "status": {"phase": "Running", "initContainerStatuses": [{"name": "server", "state": RUNS}]}}]
+    assert place.run(Settings("gpu-1", auto_drain=False)) == ""
+    assert "evicted pod default/train" in place.said.getvalue()
+
+
 def test_a_process_of_a_static_pod_is_named_with_it(tmp_path: Path) -> None:
     place = Place(tmp_path, "nvidia")
     by_operator(place)

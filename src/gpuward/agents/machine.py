@@ -202,7 +202,10 @@ class Machine:
                 columns, _, source = line.partition(" - ")
                 words = columns.split(" ")
                 if len(words) >= 5:
-                    yield re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), words[4]), source.partition(" ")[0]
+                    point = words[4]
+                    if "\\" in point:  # there may be thousands, and few have such characters
+                        point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), point)
+                    yield point, source.partition(" ")[0]
 
     def unmount(self, path: str) -> None:
         """Detach a mount point: what has it open keeps it until it closes it."""

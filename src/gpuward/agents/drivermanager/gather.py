@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import PurePosixPath
@@ -113,7 +113,7 @@ class Gatherer:
         selected = {each["metadata"]["uid"]: (each.get("spec") or {}).get("nodeSelector") or {} for each in found}
         hashes = {number: each["metadata"]["uid"] for each in found if (number := _hash(each))}
         claim = cache(self._claim)
-        seen = [with_claims(pod, claim) for pod in (pod_view(msgspec.json.encode(each)) for each in found)]
+        seen = [with_claims(pod, claim) for pod in map(_view, found)]
         pods = [pod for pod in seen if not pod.finished]
         facts = dataclasses.replace(
             facts,
@@ -231,16 +231,33 @@ def _hash(pod: Object) -> str:
     return number if number == annotations.get(CONFIG_MIRROR) and re.fullmatch("[0-9a-f]{32}", number) else ""
 
 
+def _view(pod: Object) -> PodView:
+    """Return a pod. One in which a sidecar, or an init container, runs with a GPU uses it: NVIDIA's filter looks at none."""
+    seen = pod_view(msgspec.json.encode(pod))
+    uses = not seen.uses_gpu and _runs_early(pod, _asks_for_gpu) and _is_under_way(pod)
+    return msgspec.structs.replace(seen, uses_gpu=True, idle_claim=False, holds="") if uses else seen
+
+
 def _runs(pod: Object) -> bool:
     """Tell whether a container of a pod runs that may use GPUs. One that waits for its start, or for the next one, has no driver
     to lose, and may wait for the very driver that is to come; so may an init container without a GPU.
     """
     status = pod.get("status") or {}
     containers = status.get("containerStatuses") or ()
-    early = {each.get("name") for each in (pod.get("spec") or {}).get("initContainers") or () if _has_gpu(each)}
-    if any(_is_running(each) and each.get("name") in early for each in status.get("initContainerStatuses") or ()):
-        return status.get("phase") not in ("Succeeded", "Failed")
+    if _runs_early(pod, _has_gpu):
+        return _is_under_way(pod)
     return status.get("phase") == "Running" and (not containers or any(map(_is_running, containers)))
+
+
+def _runs_early(pod: Object, given: Callable[[Object], bool]) -> bool:
+    """Tell whether an init container, or a sidecar, runs that was given something."""
+    early = {each.get("name") for each in (pod.get("spec") or {}).get("initContainers") or () if given(each)}
+    statuses = (pod.get("status") or {}).get("initContainerStatuses") or ()
+    return any(_is_running(each) and each.get("name") in early for each in statuses)
+
+
+def _is_under_way(pod: Object) -> bool:
+    return (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
 
 
 def _is_running(container: Object) -> bool:
@@ -249,9 +266,13 @@ def _is_running(container: Object) -> bool:
 
 def _has_gpu(container: Object) -> bool:
     """Tell whether a container was given GPUs, by a resource or by a claim."""
+    return bool((container.get("resources") or {}).get("claims")) or _asks_for_gpu(container)
+
+
+def _asks_for_gpu(container: Object) -> bool:
     resources = container.get("resources") or {}
-    asked = {*(resources.get("limits") or {}), *(resources.get("requests") or {})}
-    return bool(resources.get("claims")) or any(name.startswith(names.GPU_RESOURCE_PREFIXES) for name in asked)
+    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return any(name.startswith(names.GPU_RESOURCE_PREFIXES) and str(many) != "0" for name, many in asked.items())
 
 
 def _with_pods(users: Iterable[DeviceUser], pods: Iterable[PodView], hashes: Mapping[str, str]) -> tuple[DeviceUser, ...]:
