@@ -109,3 +109,9 @@ def test_a_proxy_that_speaks_tls_itself_is_refused_by_name(tmp_path: Path) -> No
     with pytest.raises(errors.KubeconfigError) as error:
         find_access(kubeconfig(tmp_path, 1, "", "https://me:secret@proxy.example:3129"))
     assert "the proxy-url https://proxy.example:3129 cannot be used here: name one with http://" in str(error.value)
+
+
+def test_a_proxy_that_is_away_is_named(tmp_path: Path) -> None:
+    api = KubernetesApi(find_access(kubeconfig(tmp_path, 1, "", "http://me:secret@127.0.0.1:9")), patience=0.0)
+    with pytest.raises(errors.Unreachable, match=r"^https://127.0.0.1:1 by the proxy http://127.0.0.1:9: .*refused$"):
+        api.get("/api/v1/nodes/gpu-1")

@@ -302,7 +302,8 @@ class KubernetesApi:
             # A server closes connections that nobody used for a while, and says so with the next request only.
             if not fresh and method == "GET" and isinstance(error, ConnectionError):
                 return self._once(method, target, body, content_type)
-            raise errors.Unreachable(f"{self.access.server}: {str(error) or type(error).__name__}") from error
+            by = f" by the proxy {self.access.proxy.url}" if self.access.proxy is not None else ""
+            raise errors.Unreachable(f"{self.access.server}{by}: {str(error) or type(error).__name__}") from error
         except errors.GpuwardError:  # told to end: who asks once more finds no half request
             self.close()
             raise
