@@ -11,6 +11,7 @@ from gpuward import names
 from gpuward.cli.explain import show
 from gpuward.cli.leader import Leader
 from gpuward.kube import resources
+from gpuward.model.abandoned import WHAT_TO_DO
 from gpuward.model.states import State
 from gpuward.sandbox.machine import HOST_DRIVER_ANNOTATION
 from kubesandbox.sim.objects import is_ready
@@ -76,6 +77,34 @@ async def test_nodes_that_no_nvidia_driver_selects_say_so_with_and_without_a_dri
     await stage.until(lambda: condition_of(stage)[:2] == ("True", "UpToDate"))
     assert stage.all_are(State.DONE)
     assert stage.cordons() == []
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_node_whose_nvidia_driver_is_deleted_and_that_offers_gpus_on_is_told_of_and_what_helps(stage: Stage) -> None:
+    await stage.installed()
+    await label_pools(stage, x="gpu-1")
+    by_product = nvidia_driver("y", ALL_AT_ONCE)
+    by_product["spec"]["nodeSelector"] = {"nvidia.com/gpu.product": stage.labels("gpu-2")["nvidia.com/gpu.product"]}
+    other = nvidia_driver("x", ALL_AT_ONCE)
+    other["spec"]["nodeSelector"] = {"pool": "x", "nvidia.com/gpu.product": stage.labels("gpu-1")["nvidia.com/gpu.product"]}
+    await make(stage, other, by_product)
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await stage.rest(60)
+    await stage.until(lambda: condition_of(stage)[:2] == ("True", "UpToDate"), within=3600)
+    await stage.user.delete(resources.NVIDIA_DRIVERS, "y")
+    await stage.until(lambda: stage.hold("gpu-2") == "NotSelected" and not driver_pods(stage, "gpu-2"), within=600)
+    await stage.rest(60)
+    assert stage.sandbox.machine("gpu-2").server == "", "a pod that is put there finds no driver"
+    offered = stage.sandbox.store.find("nodes", None, "gpu-2")["status"]["allocatable"]["nvidia.com/gpu"]
+    assert offered != "0"
+    assert (await status_of(stage))["warnings"] == ["gpu-2 offers GPUs that no driver pod serves: gpuward explain gpu-2"]
+    found = await explanation_of(stage, "gpu-2")
+    assert f"its driver is still loaded, nobody serves it, and the node offers its GPUs: {WHAT_TO_DO}" in found.notes
+    assert found.remedies, "labels that discovery writes nobody can be told to set"
+    await stage.label("gpu-2", names.DEPLOY_OPERANDS, "false")
+    await stage.rest(120)
+    assert stage.sandbox.store.find("nodes", None, "gpu-2")["status"]["allocatable"]["nvidia.com/gpu"] == "0"
+    assert (await status_of(stage))["warnings"] == []
 
 
 @pytest.mark.parametrize("bare", [("gpu-1",), ("gpu-1", "gpu-2")])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from shlex import quote
 
 import msgspec
@@ -11,6 +11,7 @@ from gpuward import names
 from gpuward.cli.look import Picture
 from gpuward.cli.podwords import PodWords
 from gpuward.cli.rollouts import PolicyRollout
+from gpuward.cli.unselected import corrections, selection
 from gpuward.model.actions import PatchNode
 from gpuward.model.driver import ANEW, driver_daemonsets, going
 from gpuward.model.explain import obstacle
@@ -31,9 +32,10 @@ from gpuward.model.views import DaemonSetView, NodeView, PodView
 from gpuward.model.waits import InvalidPolicy, OnPod
 from gpuward.model.withheld import is_withheld
 from gpuward.model.workloads import Workload, WorkloadKept, is_for_virtual_machines, workload_of
-from gpuward.policy.refused import ending, refusal, refusals, why_refused
+from gpuward.policy.refused import ending, refusal, refusals
 from gpuward.report.nodes import NOTHING_GOES_ON, NodeReport, node_reports
 from gpuward.report.versions import loaded_version
+from gpuward.report.warned import UNSERVED_GPUS, offers_unserved
 from gpuward.upgrade.at_its_time import at_its_time
 from gpuward.upgrade.evictable_pods import EvictablePods
 from gpuward.upgrade.facts import NodeFacts
@@ -49,7 +51,7 @@ _EMPTYING = UNDISTURBED | {State.UPGRADE_REQUIRED, State.POD_RESTART_REQUIRED}
 
 
 MOST_KEPT = 3
-"""Pods that a note names, or NVIDIADrivers to correct."""
+"""Pods that a note names."""
 
 
 class LeavingPod(msgspec.Struct, frozen=True):
@@ -116,11 +118,15 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
         pods=_pods(facts, upgrades, snapshot),
         notes=(*bare.notes, *(prospects(plan.nodes[name], upgrades, facts.to_evict.pods) if not picture.idle else ()),
                *([f"{UNCORDONED}: new pods may come to it"] if lacks_cordon(node) else []),
+               *([UNSERVED_GPUS] if offers_unserved(name, plan, snapshot) else []),
                *_notes(facts, picture, knows_budgets)),
         remedies=(*_commanded(remedies(snapshot, upgrades, picture.now, name), picture, upgrades, node),
                   *_uncordoned(plan.nodes[name], node, picture, upgrades),
                   *_by_hand(plan.nodes[name], node, picture, upgrades)),
     )
+    status = plan.nodes[name]
+    if not found.remedies and status.hold is not None and isinstance(status.hold.what, NotSelected):
+        found = msgspec.structs.replace(found, remedies=(selection(node, DecisionFacts(snapshot, upgrades)),))
     return _unattended(found, snapshot, upgrades) if picture.idle else found
 
 
@@ -167,7 +173,7 @@ def _by_hand(status: NodeStatus, node: NodeView, picture: Picture, upgrades: Upg
             yield Remedy(f"correct the {kind}: {problem}", "nodes start again when their turn comes",
                          (f"kubectl edit {kind.lower()} {quote(name)}",), after)
     if hold is not None and isinstance(hold.what, NotSelected):
-        yield from _corrections(hold.what.refused, picture, after)
+        yield from corrections(hold.what, picture, after)
     if hold is not None and isinstance(hold.what, WorkloadKept):
         pod, wanted = hold.what.pod, hold.what.wanted
         yield Remedy(f"end the pods that use its GPUs, or wait for their end: {hold.what.pods} in all",
@@ -177,14 +183,6 @@ def _by_hand(status: NodeStatus, node: NodeView, picture: Picture, upgrades: Upg
             return  # its label says nothing then
         yield Remedy(f"or let it stay a node for {hold.what.workload}", "nothing is asked of it then",
                      (f"kubectl label node {quote(node.name)} {names.WORKLOAD_CONFIG}={hold.what.workload} --overwrite",), after)
-
-
-def _corrections(drivers: Sequence[str], picture: Picture, after: DecisionFacts) -> Iterator[Remedy]:
-    """Return what is wrong with NVIDIADrivers of which nobody knows which nodes they select."""
-    for name in drivers[:MOST_KEPT]:
-        yield Remedy(f"correct NVIDIADriver {name}: {why_refused(picture.drivers, name)}",
-                     "it is known then which nodes it selects, and whether this is one of them",
-                     (f"kubectl edit nvidiadriver {quote(name)}",), after)
 
 
 GONE = "kubectl patch nvidiadriver "

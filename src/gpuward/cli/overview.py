@@ -22,8 +22,8 @@ from gpuward.operands.status import RIGHTS_MISSING
 from gpuward.report import headline as report
 from gpuward.report.nodes import GroupReport
 from gpuward.report.operands import OperandReport, moving_nodes
+from gpuward.report.warned import warnings
 from gpuward.report.waves import wave_lines
-from gpuward.upgrade.limits import unbounded
 
 BAR = 30
 """Characters of the progress bar."""
@@ -118,8 +118,8 @@ def _unseen(picture: Picture) -> list[Reason]:
 
 
 def warnings_of(picture: Picture) -> tuple[str, ...]:
-    """Return what people should know of the limits that they have set."""
-    return unbounded(picture.drivers.upgrades, picture.plan, picture.snapshot)
+    """Return what people should know of the limits that they have set, and of GPUs that nobody serves."""
+    return warnings(picture.drivers.upgrades, picture.plan, picture.snapshot)
 
 
 def _told(leader: Leader) -> str:

@@ -12,8 +12,8 @@ from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.refused import refusals
 from gpuward.report.nodes import NodeReport, group_reports, node_reports
 from gpuward.report.operands import OperandReport, moving_nodes, operand_reports
+from gpuward.report.warned import warnings
 from gpuward.report.waves import wave_documents
-from gpuward.upgrade.limits import unbounded
 
 
 def document(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce, operator: dict[str, Any],
@@ -28,7 +28,7 @@ def document(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce, operator
     return {
         "clusterPolicy": view.name if view else None,
         "problems": [*_problems(policies, elsewhere), *_troubles(plan)],
-        "warnings": list(unbounded(policies.upgrades, plan, snapshot)),
+        "warnings": list(warnings(policies.upgrades, plan, snapshot)),
         "operator": operator,
         "autoUpgrade": plan.auto_upgrade,
         "counts": {

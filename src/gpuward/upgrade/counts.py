@@ -11,7 +11,7 @@ from gpuward.model.reasons import Reason
 from gpuward.model.states import AT_REST, IN_PROGRESS, State
 from gpuward.upgrade.fleet import Fleet
 
-_UNSERVED: Final = frozenset({Reason.NOT_SELECTED, Reason.DRIVER_REFUSED, Reason.WRONG_DRIVER_TYPE})
+UNSERVED: Final = frozenset({Reason.NOT_SELECTED, Reason.DRIVER_REFUSED, Reason.WRONG_DRIVER_TYPE})
 
 
 def count(states: Mapping[State, int], fleet: Fleet, held: Iterable[Hold], policy: UpgradePolicy,
@@ -28,7 +28,7 @@ def count(states: Mapping[State, int], fleet: Fleet, held: Iterable[Hold], polic
             failed += 1
         elif node.outdated:
             outdated += 1
-        elif node.hold is not None and node.hold.reason in _UNSERVED and node.state in AT_REST:
+        elif node.hold is not None and node.hold.reason in UNSERVED and node.state in AT_REST:
             unserved += 1
     free = policy.max_unavailable.of(fleet.total) - len(fleet.unavailable)
     if policy.max_parallel_upgrades:
