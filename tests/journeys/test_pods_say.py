@@ -59,7 +59,7 @@ async def test_a_step_of_the_validator_that_hangs_is_told(stage: Stage) -> None:
     await stage.rest(60)
     first, *rest = await told(stage)
     assert first.startswith("  init container driver-validation (1 of ")
-    assert first.endswith(": runs, but is not ready")
+    assert first.endswith(": runs, and has not ended")
     assert "    | driver-validation: waiting for a driver that is loaded and ready" in rest
     assert "    | driver-validation: running the check, and waiting for its result" in rest
 
@@ -122,4 +122,4 @@ async def test_a_container_that_runs_and_is_not_ready_is_told_in_one_clause(stag
     await delete_pods(stage, "nvidia-operator-validator", "gpu-1")
     await stage.rest(60)
     lines = "\n".join(await shown(stage))
-    assert "gpu-1: init container driver-validation (1 of 4) runs, but is not ready" in lines
+    assert "gpu-1: init container driver-validation (1 of 4) runs, and has not ended" in lines

@@ -349,7 +349,7 @@ def _progress(pod: PodView) -> str:
     """Say which container a pod that is not ready waits for, running ones too."""
     if pod.progress is None:
         return pod.waiting
-    return f"{pod.progress} {'waits: ' + pod.progress.reason if pod.progress.reason else 'runs, but is not ready'}"
+    return f"{pod.progress} {'waits: ' + pod.progress.reason if pod.progress.reason else pod.progress.runs}"
 
 
 def _lacking(node: NodeView, picture: Picture) -> str:

@@ -27,6 +27,11 @@ class ContainerProgress(msgspec.Struct, frozen=True, gc=False):
         """Return the words for it, such as `init container toolkit-validation (1 of 4)`."""
         return f"init container {self.name} ({self.init} of {self.inits})" if self.init else f"container {self.name}"
 
+    @property
+    def runs(self) -> str:
+        """Say that it runs, and what it is waited for."""
+        return "runs, and has not ended" if self.init else "runs, but is not ready"
+
 
 class Pull(msgspec.Struct, frozen=True, gc=False):
     """Name an image that a container needs, and when its kubelet asks the registry for it."""

@@ -10,7 +10,8 @@ import msgspec
 from gpuward.model.troubles import trouble_of
 from gpuward.model.views import PodView
 
-RUNS: Final = "runs, but is not ready"
+_RUNS: Final = "runs, "
+"""How the words for a container that runs begin."""
 _NOT_STARTED = ("PodInitializing", "ContainerCreating")
 
 
@@ -30,7 +31,7 @@ class StuckPod(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         """Return the words for it."""
-        joint = " " if self.why.startswith(RUNS) else ", "
+        joint = " " if self.why.startswith(_RUNS) else ", "
         return f"{self.node or 'no node'}: {joint.join(filter(None, (self.container, self.why))) or 'not started yet'}"
 
 
@@ -62,4 +63,4 @@ def _why(pod: PodView, *, counted: bool = True) -> str:
     progress = pod.progress
     restarts = f"{progress.restarts} restart{'s' if progress.restarts > 1 else ''}" if progress.restarts and counted else ""
     ended = f"its last exit code was {progress.exit_code}" if progress.exit_code else ""
-    return ", ".join(filter(None, (progress.reason or RUNS, restarts, ended)))
+    return ", ".join(filter(None, (progress.reason or progress.runs, restarts, ended)))
