@@ -20,7 +20,7 @@ GENERATED = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b")
 """The end of a generated name."""
 PASSING = re.compile(r"CrashLoopBackOff, (?=\d)")
 """The word for the pauses between restarts, which come and go."""
-COUNTED = re.compile(r"\b\d+ (s|restarts)\b")
+COUNTED = re.compile(r"\b(?:it was restarted (?:once|\d+ times)|\d+ (?:s|restarts?))\b")
 
 Picture = dict[str, Any]
 

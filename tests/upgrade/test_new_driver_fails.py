@@ -49,7 +49,8 @@ DONE = [node("n1", State.DONE, remembers=record(State.DONE))], [driver_pod("n1",
     [
         ({"waiting": "ImagePullBackOff"}, "ImagePullBackOff"),
         ({"waiting": "CrashLoopBackOff", "restarts": 2}, "CrashLoopBackOff, 2 restarts"),
-        ({"restarts": 1}, "1 restart"),
+        ({"restarts": 1}, "it was restarted once"),
+        ({"restarts": 3}, "it was restarted 3 times"),
     ],
 )
 def test_the_first_trouble_of_a_new_driver_pod_holds_the_others_and_is_named(pod: dict[str, object], why: str) -> None:

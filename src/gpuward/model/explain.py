@@ -257,8 +257,10 @@ def _now(driver: DriverNow | None) -> str:
 
 def trouble(found: PodTrouble) -> str:
     """Return what is wrong with a pod."""
-    restarts = f"{found.restarts} restart{'s' if found.restarts > 1 else ''}" if found.restarts else ""
-    return ", ".join(filter(None, (found.waiting, restarts)))
+    if found.waiting or not found.restarts:
+        restarts = f"{found.restarts} restart{'s' if found.restarts > 1 else ''}" if found.restarts else ""
+        return ", ".join(filter(None, (found.waiting, restarts)))
+    return f"it was restarted {'once' if found.restarts == 1 else f'{found.restarts} times'}"
 
 
 def destination(to: Placement, before: Placement) -> str:
