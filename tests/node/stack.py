@@ -17,7 +17,7 @@ from tests.node.installed import NAMESPACE, operators
 from tests.node.realnodes import Nodes, eventually
 from tests.node.recorded import STATE
 
-OLD, NEW, NEWEST, NOWHERE = "595.91.07", "600.10.01", "605.20.02", "601.00.00"
+OLD, NEW, NEWEST, STAGED, NOWHERE = "595.91.07", "600.10.01", "605.20.02", "610.30.03", "601.00.00"
 NAMES = ("node-1", "node-2")
 # The default waits a minute before it asks a driver for the first time, for the time that a real one takes to be built.
 PROBED = ("--set", "driver.startupProbe.initialDelaySeconds=1,driver.startupProbe.periodSeconds=1")

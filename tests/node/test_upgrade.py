@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from tests.node.stack import (
     OLD,
     PLUGIN,
     PROBED,
+    STAGED,
     TOOLKIT,
     VALIDATOR,
     apply,
@@ -51,7 +53,7 @@ FINALIZER = "tests.gpuward.io/held"
 def record(cluster: Nodes, chart: Path) -> Iterator[Record]:
     """Install gpuward, and record what comes after that."""
     require("busybox")
-    cluster.run("operands", "--driver", OLD, "--driver", NEW, "--driver", NEWEST)
+    cluster.run("operands", "--driver", OLD, "--driver", NEW, "--driver", NEWEST, "--driver", STAGED)
     helm(cluster, "install", "--wait", "--timeout", "3m", RELEASE[0], str(chart), *RELEASE[1:], *PROBED)
     with recording(cluster) as record:
         yield record
@@ -157,6 +159,24 @@ def test_nvidiadrivers_take_nodes_over_one_at_a_time(stack: Nodes) -> None:
     for each in NAMES:
         assert loads(stack, each) == [*before[each], ("unloaded", NEWEST), ("loaded", NEW)]
     stack.kubectl("wait", "--for=condition=Ready", "nvidiadriver/default", "--timeout=30s")
+
+
+def test_the_next_drivers_images_are_there_before_a_node_is_cordoned(stack: Nodes, record: Record) -> None:
+    began, before = time.time(), {name: loads(stack, name) for name in NAMES}
+    apply(stack, {"apiVersion": "gpuward.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "default"},
+                  "spec": {"prestage": {"mode": "Image"}}})
+    stack.kubectl("patch", "nvidiadriver", "default", "--type=merge", "-p", json.dumps({"spec": {"version": STAGED}}))
+    await_upgrade(stack, STAGED)
+    events = stack.get("events", "-n", NAMESPACE, "--field-selector", "reason=Pulled")["items"]
+    pulls = [(event["source"]["host"], event["involvedObject"]["name"], datetime.fromisoformat(event["lastTimestamp"]))
+             for event in events if "Successfully pulled" in event["message"] and f":{STAGED}" in event["message"]]
+    assert sorted(name for name, _, _ in pulls) == sorted(NAMES)
+    for name, pod, at in pulls:
+        cordons = [node.at for node in record.of("Node") if node.name == name and node.cordoned and node.at > began]
+        assert pod.startswith("gpuward-prestage-"), "the driver's pod had to pull it"
+        assert at.timestamp() <= min(cordons)
+        assert loads(stack, name) == [*before[name], ("unloaded", NEW), ("loaded", STAGED)]
+    assert not any(pod["metadata"]["name"].startswith("gpuward-prestage-") for name in NAMES for pod in pods_on(stack, name))
 
 
 def test_what_held_in_all_of_these(stack: Nodes, record: Record, capsys: pytest.CaptureFixture[str]) -> None:
