@@ -6,6 +6,7 @@ import io
 import signal
 import subprocess
 import sys
+from copy import deepcopy
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,7 +18,8 @@ from gpuward.agents.drivermanager.facts import Settings
 from gpuward.agents.drivermanager.run import DriverManager
 from gpuward.agents.signals import ENDING
 from gpuward.agents.telling import Teller
-from gpuward.agents.waiting import end_by_signals
+from gpuward.agents.waiting import ToldToEndError, end_by_signals
+from gpuward.names import DRIVER_MANAGER_CORDON, DRIVER_MANAGER_PAUSE
 from tests.agents.test_driver_manager_evict import Server
 from tests.agents.test_driver_manager_pods import Place
 from tests.agents.test_validator import OUTPUT, PATIENCE, Machine
@@ -102,3 +104,57 @@ def test_told_to_end_in_the_moment_in_which_it_fails_it_gives_the_node_back(tmp_
         for number, handler in before.items():
             signal.signal(number, handler)
     assert place.server.cordons == [True, False]
+
+
+class Late(Server):
+    """Be an API server that does a first write only `after` so many further requests: who sent it was told to end before that."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__([])
+        self.after, self.sent, self.version = after, list[Any](), 0
+
+    def count(self) -> None:
+        """Do the write once its time has come, unless the node has changed."""
+        self.after -= bool(self.sent)
+        if self.sent and self.after <= 0:
+            self.written(self.sent.pop())
+
+    def written(self, body: Any) -> bool:
+        """Do a write to the node as it was read, and tell whether that is still so."""
+        if body["metadata"]["resourceVersion"] != self.node["metadata"].get("resourceVersion"):
+            return False
+        meta = self.node["metadata"]
+        meta["annotations"] = {**meta.get("annotations", {}), **body["metadata"]["annotations"]}
+        meta["annotations"] = {key: value for key, value in meta["annotations"].items() if value is not None}
+        self.node["spec"] |= body.get("spec", {})
+        self.version += 1
+        meta["resourceVersion"] = f"{self.version}"
+        return True
+
+    def get(self, path: str) -> dict[str, Any]:
+        self.node["metadata"].setdefault("resourceVersion", "0")
+        found = deepcopy(self.node)
+        self.count()
+        return found
+
+    def patch(self, path: str, body: Any, kind: str = "") -> dict[str, Any]:
+        if not self.version and not self.sent and "spec" in body:
+            self.sent.append(body)
+            raise ToldToEndError(signal.SIGTERM)
+        self.count()
+        if not self.written(body):
+            raise errors.Conflict("the object has been modified")
+        return self.node
+
+
+@pytest.mark.parametrize("after", [1, 2, 3, 4, 9])
+def test_a_cordon_that_comes_through_after_it_was_told_to_end_is_lifted_or_never_comes(tmp_path: Path, after: int) -> None:
+    """Else a node is read that is not cordoned yet, nothing is given back, and the cordon comes after that."""
+    place = Place(tmp_path, "nvidia")
+    server = place.server = Late(after)
+    with pytest.raises(ToldToEndError):
+        DriverManager(Settings("gpu-1"), place.machine, server, Teller(io.StringIO()), sleep=lambda seconds: None).uninstall()
+    for body in server.sent:
+        server.written(body)
+    assert not server.node["spec"].get("unschedulable")
+    assert not {DRIVER_MANAGER_CORDON, DRIVER_MANAGER_PAUSE} & {*server.node["metadata"]["annotations"]}

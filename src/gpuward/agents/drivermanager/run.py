@@ -60,6 +60,7 @@ GIVING_BACK: Final = 15.0
 """Seconds in which the node is tried to be given back: the kubelet may give the pod 30 to end. A request may take some more."""
 LONGEST_PAUSE: Final = 10.0
 """Seconds until a pod whose eviction was refused is asked again, at most; each pause takes twice as long as the one before."""
+NOTHING: Final = Finish({}, uncordon=False)
 LONGEST_REFUSAL: Final = 300
 """Bytes of the words with which an eviction is refused. Webhooks write them."""
 
@@ -93,6 +94,8 @@ class DriverManager:
     """Since when others have been faster."""
     _rest: float = field(default=EVERY, init=False)
     """Seconds until the next look."""
+    _in_doubt: bool = field(default=False, init=False)
+    """Whether a write to the node was sent that had no answer: it may still come through."""
     _stuck: str = field(default="", init=False)
     _reloaded: str = field(default="", init=False)
     _written: Counter[str] = field(default_factory=Counter, init=False)
@@ -299,14 +302,25 @@ class DriverManager:
                     spec: Mapping[str, bool | None] = {}) -> None:
         # With the version of what was read, the server refuses the patch where somebody was faster.
         meta = {"resourceVersion": gatherer.resource_version, "labels": dict(labels), "annotations": dict(annotations)}
-        self.api.patch(f"/api/v1/nodes/{self.settings.node}", {"metadata": meta, **({"spec": dict(spec)} if spec else {})})
+        self._in_doubt = True
+        try:
+            self.api.patch(f"/api/v1/nodes/{self.settings.node}", {"metadata": meta, **({"spec": dict(spec)} if spec else {})})
+        except errors.ApiError as error:
+            self._in_doubt = isinstance(error, PASSING)
+            raise
+        self._in_doubt = False
 
     def _give_back(self, gatherer: Gatherer) -> str:
         """Return what became of the node, nothing where there was nothing to give back."""
         until, pause = self.monotonic() + GIVING_BACK, 0.2
         while True:
             try:
-                given = self._finish(give_back(gatherer.of_node(), self.settings), gatherer)
+                step = give_back(gatherer.of_node(), self.settings)
+                if self._in_doubt and step == NOTHING:
+                    # A write that has had no answer comes through no more once the node has changed.
+                    self._patch_node(gatherer, annotations={names.DRIVER_MANAGER_PAUSE: "true"})
+                    step = give_back(gatherer.of_node(), self.settings)
+                given = self._finish(step, gatherer)
             except errors.NotFound:  # the node itself has gone
                 return ""
             except Exception as error:  # also a defect must not hide why the driver manager ended
