@@ -9,10 +9,9 @@ import click
 from click.core import ParameterSource
 
 from gpuward import names
-from gpuward.cli.values import GoBool, Namespace
+from gpuward.cli.values import VERSION_WANTED, GoBool, Namespace
 from gpuward.sandbox.known_faults import EVERYWHERE, FAULT_ANNOTATION, KNOWN_FAULTS
 
-VERSION_WANTED = "write a driver version, such as 595.91.08"
 F = TypeVar("F", bound=Callable[..., object])
 
 

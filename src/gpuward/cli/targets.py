@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuward.cli.options import VERSION_WANTED
+from gpuward.cli.values import VERSION_WANTED
 from gpuward.errors import InputError
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView

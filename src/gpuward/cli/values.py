@@ -15,6 +15,7 @@ from gpuward.errors import InputError
 PREFIX = "jsonpath="
 FORMS = ("table", "wide", "name", "json")
 MOST_OF_LABEL = 63
+VERSION_WANTED = "write a driver version, such as 595.91.08"
 NAMESPACE_FORM = "write up to 63 lower case letters, digits and -, with a letter or digit at both ends, such as gpu-operator"
 
 
