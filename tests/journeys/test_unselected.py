@@ -79,6 +79,11 @@ async def test_nodes_that_no_nvidia_driver_selects_say_so_with_and_without_a_dri
     assert stage.cordons() == []
 
 
+def offered(stage: Stage, node: str) -> str:
+    """Return how many GPUs a node has to give."""
+    return str((stage.sandbox.store.find("nodes", None, node) or {})["status"]["allocatable"]["nvidia.com/gpu"])
+
+
 @on_stage(gpu_nodes=2)
 async def test_a_node_whose_nvidia_driver_is_deleted_and_that_offers_gpus_on_is_told_of_and_what_helps(stage: Stage) -> None:
     await stage.installed()
@@ -95,15 +100,14 @@ async def test_a_node_whose_nvidia_driver_is_deleted_and_that_offers_gpus_on_is_
     await stage.until(lambda: stage.hold("gpu-2") == "NotSelected" and not driver_pods(stage, "gpu-2"), within=600)
     await stage.rest(60)
     assert stage.sandbox.machine("gpu-2").server == "", "a pod that is put there finds no driver"
-    offered = stage.sandbox.store.find("nodes", None, "gpu-2")["status"]["allocatable"]["nvidia.com/gpu"]
-    assert offered != "0"
+    assert offered(stage, "gpu-2") != "0"
     assert (await status_of(stage))["warnings"] == ["gpu-2 offers GPUs that no driver pod serves: gpuward explain gpu-2"]
     found = await explanation_of(stage, "gpu-2")
     assert f"its driver is still loaded, nobody serves it, and the node offers its GPUs: {WHAT_TO_DO}" in found.notes
     assert found.remedies, "labels that discovery writes nobody can be told to set"
     await stage.label("gpu-2", names.DEPLOY_OPERANDS, "false")
     await stage.rest(120)
-    assert stage.sandbox.store.find("nodes", None, "gpu-2")["status"]["allocatable"]["nvidia.com/gpu"] == "0"
+    assert offered(stage, "gpu-2") == "0"
     assert (await status_of(stage))["warnings"] == []
 
 

@@ -25,7 +25,7 @@ from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.remedies import Remedy, helps, ordinal, outlook, policy_fixes, remedies
-from gpuward.upgrade.remedies.fixes import DecisionFacts
+from gpuward.upgrade.remedies.fixes import DecisionFacts, end_pods
 from tests import build
 from tests.build import NOW, PAUSED, cluster, driver_pod, fleet, gpu_pod, hold_of, node, policy, under_way
 from tests.upgrade.test_properties import examples, fleets, policies
@@ -340,6 +340,12 @@ def test_the_finalizer_that_keeps_a_pod_is_named() -> None:
     (told,) = remedies(world.snapshot, world.policy, NOW, world.node)
     assert "finalizer example.com/audit keeps it until whoever set it takes it off" in told.do
     assert told.commands == ("kubectl describe pod driver-550-n0 -n gpu-operator",)
+
+
+def test_several_pods_that_do_not_end_are_several() -> None:
+    pods = [gpu_pod("n0", name, deleting=True) for name in "ab"]
+    assert end_pods(pods).do.endswith(": a process that does not stop may keep them")
+    assert end_pods(pods[:1]).do.endswith(": a process that does not stop may keep it")
 
 
 def test_what_becomes_of_a_node_is_told() -> None:

@@ -189,9 +189,11 @@ def end_pods(pods: Collection[PodView]) -> Fix:
     refs = [str(pod.ref) for pod in pods]
     named = " and ".join(refs) if len(refs) <= MOST_NAMED else listed(refs, MOST_NAMED)
     first = next(iter(pods))
-    what = "pods" if len(pods) > 1 else "pod"
+    what, it = ("pods", "them") if len(pods) > 1 else ("pod", "it")
     kept = ", ".join(dict.fromkeys(finalizer for pod in pods for finalizer in pod.kept_by_finalizers))
-    by = f"finalizer {kept} keeps it until whoever set it takes it off" if kept else "a process that does not stop may keep it"
+    by = f"a process that does not stop may keep {it}"
+    if kept:
+        by = f"finalizer {kept} keeps {it} until whoever set it takes it off"
     do = f"get {what} {named} to end: {by}"
     risk = "a finalizer that is removed, or a pod that is deleted with --force, leaves undone what it was there for"
     return Fix(do, partial(without, gone=places(pods)), risk=risk, looks=(described(first),))
