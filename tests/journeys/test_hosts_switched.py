@@ -288,6 +288,47 @@ def drops(stage: Stage, request: Request) -> bool:
     return request.method == "DELETE" and "/daemonsets/" in request.path and stage.driver("gpu-2") != ""
 
 
+@pytest.mark.parametrize("gap", [0.5, 1.5, 3.0])
+@pytest.mark.parametrize("to_manager", [True, False])
+def test_a_machine_that_names_a_cordoned_host_which_is_handed_over_keeps_its_driver(to_manager: bool, gap: float) -> None:
+    """The cordon is somebody else's, and stays."""
+    @on_stage(gpu_nodes=3)
+    async def scenario(stage: Stage) -> None:
+        if to_manager:
+            await with_machine(stage, default=False)
+            await end(stage, "vm")
+        else:
+            await stage.installed()
+            await with_manager(stage)
+            await label_pools(stage, a=" ".join(HOSTS))
+            await make(stage, nvidia_driver("a", **OURS))
+        begun: list[str] = []
+
+        def note(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
+            begun.extend([request.path] if begins(stage, "gpu-2", request) else [])
+            return proceed()
+
+        await stage.cordon("gpu-2")
+        await stage.rest(60)
+        stage.transport.interfere = note
+        await switch(stage, to_manager=to_manager)
+        await stage.until(lambda: bool(begun))
+        await stage.rest(gap)
+        run_machine(stage, "late", "gpu-2")
+        await stage.rest(300)
+        assert torn(stage) == []
+        await end(stage, "late")
+        wanted = MANAGED if to_manager else OLD
+        await stage.until(lambda: stage.driver("gpu-2") == wanted)
+        await stage.rest(120)
+        assert torn(stage) == []
+        assert stage.cordons() == ["gpu-2"] or not to_manager, "the driver manager of an NVIDIADriver lifts any cordon"
+        assert int(stage.node("gpu-2")["status"]["allocatable"].get(VM_RESOURCE, 0))
+        assert "changing" not in stage.node("gpu-2")["metadata"]["annotations"].get(names.UPGRADE_RECORD, "")
+
+    scenario()
+
+
 @pytest.mark.parametrize("bound", [False, True], ids=["scheduled", "bound"])
 @pytest.mark.parametrize("gap", [0.0, 0.5, 1.5, 3.0])
 @pytest.mark.parametrize("switch_off", [_manager_off, _vfio_off, _superseded, _not_placed])

@@ -64,21 +64,48 @@ def hand_over(delete: DeletePod, node: NodeView, pods: Sequence[PodView], leavin
 
 
 def has_to_stop(node: NodeView, pods: Sequence[PodView], leaving: Leaving) -> bool:
-    """Tell whether a host's driver goes only once what offers its GPUs has stopped. Somebody else's cordon does alone, and what
-    no label of ours ends is not waited for.
+    """Tell whether a host's driver goes only once what offers its GPUs has stopped. What no label of ours ends is not waited
+    for.
     """
-    offers = _offers(node)
-    return leaving.is_offered(pods) and not (node.unschedulable and offers) and leaving.stops_offers(_with(node, offers), pods)
+    return leaving.is_offered(pods) and leaving.stops_offers(_with(node, _offers(node)), pods)
 
 
 def stop_offers(node: NodeView, pods: Sequence[PodView], now: float, why: str) -> PatchNode | None:
-    """Return the patch by which what offers a host's GPUs goes, with our cordon; None where it is on its way."""
+    """Return the patch by which what offers a host's GPUs goes, with our cordon unless somebody else's is there; None where it is
+    on its way.
+    """
     if not (offers := _offers(node)):
         return None
     read = {*offers, *HOST_DRIVERS}
     patch = PatchNode(node.ref, labels=offers, expect_labels={key: node.labels.get(key) for key in sorted(read)},
                       has_annotations=node.has_annotations, known_pods={pod.uid: owner_uid(pod) for pod in pods}, why=why)
-    return _cordoned(patch, node, now)
+    theirs = node.unschedulable and (node.record is None or node.record.cordon is not CordonOwner.GPUWARD)
+    return _changing(patch, node, now) if theirs else _cordoned(patch, node, now)
+
+
+def _changing(patch: PatchNode, node: NodeView, now: float) -> PatchNode:
+    """Return a patch with the note that a node's driver is about to go under somebody else's cordon, which stays."""
+    record = msgspec.structs.replace(node.record or Record(state=node.state or State.UNKNOWN), changing=now)
+    return msgspec.structs.replace(
+        patch,
+        annotations={**patch.annotations, names.UPGRADE_RECORD: encode_record(record)},
+        expect_labels={**patch.expect_labels, names.UPGRADE_STATE: node.labels.get(names.UPGRADE_STATE)},
+        expect_annotations={**patch.expect_annotations, names.UPGRADE_RECORD: node.annotations.get(names.UPGRADE_RECORD)},
+        expect_unschedulable=True,
+    )
+
+
+def without_note(patch: PatchNode | None, node: NodeView) -> PatchNode | None:
+    """Return a node's patch, which takes back the note that its driver was about to go under somebody else's cordon."""
+    record = node.record
+    if record is None or not record.changing or record.cordon is CordonOwner.GPUWARD or (
+            patch is not None and names.UPGRADE_RECORD in patch.annotations):
+        return patch
+    patch = patch or PatchNode(node.ref, has_annotations=node.has_annotations, why="its driver goes no more")
+    stored = encode_record(msgspec.structs.replace(record, changing=0.0))
+    return msgspec.structs.replace(
+        patch, annotations={**patch.annotations, names.UPGRADE_RECORD: stored},
+        expect_annotations={**patch.expect_annotations, names.UPGRADE_RECORD: node.annotations.get(names.UPGRADE_RECORD)})
 
 
 def _cordoned(patch: PatchNode, node: NodeView, now: float) -> PatchNode:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from gpuward import names
-from gpuward.labels.cordons import HANDED_OVER_WITHIN, is_handed_over, with_cordon, without_offers
+from gpuward.labels.cordons import HANDED_OVER_WITHIN, is_handed_over, with_cordon, without_note, without_offers
 from gpuward.labels.discovery import KeptOperands, Loss, busy, has_gpu, is_lost, is_outage, judge_loss
 from gpuward.labels.driver_managers import DriverManagers
 from gpuward.labels.drivers import DriverLabels, claim_of
@@ -132,7 +132,7 @@ def _decide(node: NodeView, pods: Sequence[PodView], rules: _Rules) -> _Found:
         operands = None if policy.remove_at_once else rules.workloads.operands(node, pods)
         until = rules.handed_over_until(node, pods)
         patch = _patch(node, policy, workload, pods, drivers, kept=operands is not None)
-        patch = rules.finished(without_offers(patch) if until is not None else patch, node, pods)
+        patch = rules.finished(without_offers(patch) if until is not None else without_note(patch, node), node, pods)
         settled = patch is None and kept is None and operands is None and not (
             drivers.is_open(node, pods) or rules.managers.left_anything(node))
         return _Found(node.name, patch, settled=settled and until is None, until=until or drivers.rests_until(node),
