@@ -68,6 +68,7 @@ UNMET: Mapping[str, str] = {
     "reason ImageMissing": "the runs have no registry to ask",
     "gate image_missing": "the runs have no registry to ask",
     "reason DeletionUnseen": "the operator of the runs may list roles",
+    "reason WaveEmpty": "waves of the runs take any node, and so do not run out of them",
     "reason WrongDriverType": "the runs have no NVIDIADrivers for hosts of virtual machines",
     "gate driver_type": "the runs have no NVIDIADrivers for hosts of virtual machines",
 }
