@@ -8,6 +8,7 @@ import pytest
 
 from gpuward import names
 from gpuward.cli.waiting import stopped
+from gpuward.kube import resources
 from gpuward.model.explain import sentence
 from gpuward.model.states import State
 from tests.journeys.looking import explanation_of, looking
@@ -105,12 +106,19 @@ def test_a_wave_that_never_had_a_node_and_one_that_is_over_hold_nobody(mode: str
     scenario()
 
 
-@on_stage(gpu_nodes=3, upgrade=ALL_AT_ONCE)
-async def test_garbage_in_what_is_remembered_holds_nobody_and_another_driver_asks_again(stage: Stage) -> None:
-    await stage.installed()
-    await apply(stage, waves=[CANARY])
-    for text in ("{", "[]", '{"targets":["x"],"began":{"example.com/pool=canary":"2026-01-01T00:00:00Z"}}'):
-        stage.sandbox.store.modify("clusterpolicies.nvidia.com", None, "cluster-policy", lambda obj, text=text: obj["metadata"]
-                                   .setdefault("annotations", {}).update({names.BEGUN_WAVES: text}))
-    await ask(stage, COMPILED)
-    await stage.until(lambda: stage.all_are(State.DONE) and len(set(stage.drivers())) == 1, within=3600)
+@pytest.mark.parametrize("text", [
+    "{", "[]", '{"targets":["x"],"began":{"example.com/pool=canary":"yesterday"}}', '{"began":' + "[" * 50_000,
+    pytest.param('{"targets":["x"],"began":{"example.com/pool=canary":"2026-01-01T00:00:00Z"}}', id="of another driver"),
+])
+def test_what_is_not_about_this_driver_holds_nobody(text: str) -> None:
+    @on_stage(gpu_nodes=3, upgrade=ALL_AT_ONCE)
+    async def scenario(stage: Stage) -> None:
+        await stage.installed()
+        (old,) = stage.drivers()
+        await apply(stage, waves=[CANARY])
+        note = {"metadata": {"annotations": {names.BEGUN_WAVES: text}}}
+        await stage.user.patch_merge(resources.CLUSTER_POLICIES, "cluster-policy", note)
+        await ask(stage, COMPILED)
+        await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=3600)
+
+    scenario()

@@ -6,11 +6,12 @@ from gpuward.model.explain import sentence
 from gpuward.model.states import State
 from tests.journeys.looking import explanation_of
 from tests.journeys.stage import Stage, on_stage
+from tests.journeys.test_nvidiadriver import driver_pods
 from tests.journeys.test_removed import COMPILED, MODES, installed, remove
 from tests.journeys.test_rolloutpolicy import apply
 from tests.journeys.test_status_screen import shown
 from tests.journeys.test_waves import ALL_AT_ONCE, on_new
-from tests.journeys.test_windows import ask, driver_pods, window
+from tests.journeys.test_windows import ask, window
 
 
 @MODES
