@@ -185,7 +185,8 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "`gpuward status --failed` lists them, `gpuward explain NODE` has the cause. Mend it or go back to the old driver "
         "version, then `gpuward resume`."),
     Reason.NEW_DRIVER_FAILS: Advice(
-        Act.ROLLOUT, "The new driver runs on no node yet, and on the first one it is in trouble. The others keep their driver.",
+        Act.ROLLOUT, "No node is up to date with the new driver yet, and the first one is in trouble with it. The others "
+        "keep their driver.",
         "`gpuward explain NODE` for the node in the reason; the log of its driver pod says more. Correct the version, the image "
         "or its settings, or go back. If only that node is broken, `gpuward resume` lets the others go on."),
     Reason.REFUSED_ELSEWHERE: Advice(
