@@ -13,7 +13,7 @@ from gpuward.model.explain import sentence
 from gpuward.model.states import State
 from tests.journeys.looking import explanation_of, looking
 from tests.journeys.stage import Stage, on_stage
-from tests.journeys.test_removed import COMPILED, MODES, installed
+from tests.journeys.test_removed import COMPILED, MODES, PRECOMPILED, driver_sets, installed
 from tests.journeys.test_rolloutpolicy import apply
 from tests.journeys.test_status_screen import shown
 from tests.journeys.test_waves import ALL_AT_ONCE, on_new, promote
@@ -46,8 +46,8 @@ def test_nobody_follows_a_canary_that_was_deleted_until_somebody_says_so(mode: s
         await stage.rest(7200)
         assert (stage.hold("gpu-2"), on_new(stage, old)) == ("WaveEmpty", [])
         told = sentence(stage.operator.plan.holds["gpu-2"])
-        assert told.startswith("no later wave starts: wave canary had begun, and no node has its labels "
-                               "(example.com/pool=canary) any more; label one, or `gpuward promote")
+        assert told.startswith("no later wave starts: wave canary had begun, and has no node any more; label another "
+                               "one example.com/pool=canary, or `gpuward promote")
         await stage.restart_operator()
         await stage.rest(600)
         assert on_new(stage, old) == [], "another operator knows it, too"
@@ -120,5 +120,52 @@ def test_what_is_not_about_this_driver_holds_nobody(text: str) -> None:
         await stage.user.patch_merge(resources.CLUSTER_POLICIES, "cluster-policy", note)
         await ask(stage, COMPILED)
         await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=3600)
+
+    scenario()
+
+
+@MODES
+def test_a_second_wave_with_the_same_labels_that_never_had_a_node_holds_nobody(mode: str) -> None:
+    @on_stage(gpu_nodes=3, upgrade=ALL_AT_ONCE)
+    async def scenario(stage: Stage) -> None:
+        await installed(stage, mode)
+        (old,) = stage.drivers()
+        await stage.label("gpu-1", *POOL)
+        await apply(stage, waves=[{**CANARY, "nodes": 1, "soak": "10m"}, {**CANARY, "name": "pool"}])
+        await stage.rest(5)
+        await ask(stage, mode)
+        await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=3600)
+        await stage.rest(60)
+        assert begun_waves(stage) == []
+
+    scenario()
+
+
+@on_stage(gpu_nodes=4, upgrade=ALL_AT_ONCE)
+async def test_nobody_follows_though_a_node_starts_with_another_kernel(stage: Stage) -> None:
+    old = await begun(stage, PRECOMPILED)
+    await stage.until(lambda: stage.driver("gpu-1") != old and stage.hold("gpu-2") == "WaveSoaking", within=600)
+    stage.sandbox.remove_node("gpu-1")
+    await stage.until(lambda: stage.hold("gpu-2") == "WaveEmpty", within=120)
+    await stage.label("gpu-4", names.NFD_KERNEL, "5.15.0-999-generic")
+    await stage.rest(7200)
+    assert (stage.driver("gpu-2"), stage.driver("gpu-3"), stage.hold("gpu-2"), stage.cordons()) == (old, old, "WaveEmpty", [])
+    await promote(stage)
+    await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=3600)
+
+
+@MODES
+def test_nobody_follows_though_the_daemonset_of_the_driver_is_made_anew(mode: str) -> None:
+    @on_stage(gpu_nodes=3, upgrade=ALL_AT_ONCE)
+    async def scenario(stage: Stage) -> None:
+        old = await begun(stage, mode)
+        await stage.until(lambda: stage.driver("gpu-1") != old and stage.hold("gpu-2") == "WaveSoaking", within=600)
+        stage.sandbox.remove_node("gpu-1")
+        await stage.until(lambda: stage.hold("gpu-2") == "WaveEmpty", within=120)
+        for name in driver_sets(stage):
+            await stage.user.delete(resources.DAEMON_SETS, name, names.DEFAULT_NAMESPACE, propagation="Orphan")
+        await stage.rest(7200)
+        assert driver_sets(stage)
+        assert (on_new(stage, old), stage.hold("gpu-2"), stage.cordons()) == ([], "WaveEmpty", [])
 
     scenario()

@@ -24,7 +24,7 @@ class BegunWaves(msgspec.Struct, frozen=True):
 
     targets: tuple[str, ...] = ()
     began: Mapping[str, float] = {}
-    """By the labels of the wave's nodes."""
+    """By the labels of the wave's nodes; the second wave with the same labels has `#2` after them."""
 
 
 class _Stored(msgspec.Struct, frozen=True):

@@ -34,7 +34,7 @@ SENTENCES: dict[Reason, str] = {
     "({differences:difference|differences}); see `gpuward plan --check`",
     Reason.WAVE_FAILED: "no later wave starts: {failed} of {total} nodes of wave {wave} failed ({nodes}) and {limit} may; see "
     "`gpuward explain`, then `gpuward resume`, or `gpuward promote`",
-    Reason.WAVE_EMPTY: "no later wave starts: wave {wave} had begun, and no node has its labels ({labels}) any more; label one, "
+    Reason.WAVE_EMPTY: "no later wave starts: wave {wave} had begun, and has no node any more; label another one {labels}, "
     "or `{promote}`",
     Reason.WAVE_NOT_DONE: "waits for wave {wave}: {done} of {total} nodes done (not yet: {nodes})",
     Reason.WAVE_SOAKING: "wave {wave} is done and soaks until {until}{then}",

@@ -5,6 +5,7 @@ A wave that never had a node lets others pass, as waves are for all rollouts, an
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpuward.model.begun_waves import BegunWaves
@@ -13,7 +14,7 @@ from gpuward.model.rollout import CLOCKS_DIFFER
 from gpuward.model.waves import Wave
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.wave_nodes import WaveNode
-from gpuward.upgrade.words import runs_all
+from gpuward.upgrade.words import runs_any
 
 
 def labels_of(wave: Wave) -> str:
@@ -21,24 +22,39 @@ def labels_of(wave: Wave) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted(wave.selector.items()))
 
 
+def keys_of(waves: Sequence[Wave]) -> tuple[str, ...]:
+    """Return by what each wave is known: its labels, and which one it is of several with the same ones."""
+    seen, keys = Counter[str](), list[str]()
+    for labels in map(labels_of, waves):
+        seen[labels] += 1
+        keys.append(labels if not labels or seen[labels] == 1 else f"{labels}#{seen[labels]}")
+    return tuple(keys)
+
+
 def known_to_have_begun(policy: UpgradePolicy, late: Sequence[NodeFacts], now: float) -> Mapping[str, float]:
-    """Return since when waves have begun with the drivers that nodes are to get; what is said of a time to come counts as now."""
+    """Return since when waves have begun with a driver that nodes are to get; what is said of a time to come counts as now.
+
+    Nodes may be to get others beside it: one that starts with another kernel has a precompiled driver of its own.
+    """
     begun = policy.rollout.begun
-    if not late or not runs_all(begun.targets, late):
+    if not any(runs_any(begun.targets, node) for node in late):
         return {}
-    return {labels: at if at <= now + CLOCKS_DIFFER else now for labels, at in begun.began.items()}
+    return {key: at if at <= now + CLOCKS_DIFFER else now for key, at in begun.began.items()}
 
 
 def begun_from_now(
-    open_waves: Iterable[tuple[Wave, Sequence[WaveNode]]], known: Mapping[str, float], before: BegunWaves,
+    open_waves: Iterable[tuple[str, Sequence[WaveNode]]], known: Mapping[str, float], before: BegunWaves,
     targets: tuple[str, ...],
 ) -> BegunWaves | None:
-    """Return what is to be remembered of the waves that are not over; None where that is what is remembered already."""
-    began = dict[str, float]()
-    for wave, nodes in open_waves:
-        since = known.get(labels := labels_of(wave)) or min((node.began for node in nodes if node.began), default=0.0)
-        if labels and since:
-            began[labels] = since
-    if dict(before.began) == began and (known or not began):
+    """Return what is to be remembered of the waves that are not over; None where that is what is remembered already. As long as
+    one has no node any more, it is about the drivers that this one had begun with.
+    """
+    began, gone = dict[str, float](), False
+    for key, nodes in open_waves:
+        since = known.get(key) or min((node.began for node in nodes if node.began), default=0.0)
+        if key and since:
+            began[key], gone = since, gone or not nodes
+    about = before.targets if gone else targets
+    if dict(before.began) == began and (not began or set(about) <= set(before.targets)):
         return None
-    return BegunWaves(targets, began) if began else BegunWaves()
+    return BegunWaves(about, began) if began else BegunWaves()

@@ -10,8 +10,8 @@ from gpuward.model.reasons import Reason
 from gpuward.model.waves import Aborted, WaveLimit, WaveSoaking, WaveWait
 from gpuward.upgrade.fleet import Candidate, Fleet, some_nodes
 from gpuward.upgrade.in_use import in_the_way
-from gpuward.upgrade.waves import Waves, waits_after
-from gpuward.upgrade.words import aborted, counts_for
+from gpuward.upgrade.waves import About, Waves, waits_after
+from gpuward.upgrade.words import aborted, counts_for, runs_any
 
 
 def rollout_aborted(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
@@ -43,9 +43,9 @@ def wave_waits(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | N
 
 def waits_before(place: int, node: Candidate, waves: Waves, policy: UpgradePolicy) -> WaveWait | None:
     """Return what a node waits for in the waves before its own."""
-    words = (policy.rollout.approved, policy.rollout.promoted)
-    approved, promoted = (counts_for(word, node) for word in words)
-    found = (waits_after(gate, policy, waves.zone, approved=approved, promoted=promoted) for gate in waves.gates[:place])
+    rollout = policy.rollout
+    about = About(counts_for(rollout.approved, node), counts_for(rollout.promoted, node), runs_any(rollout.begun.targets, node))
+    found = (waits_after(gate, policy, waves.zone, about) for gate in waves.gates[:place])
     return next((each for each in found if each is not None), None)
 
 

@@ -28,7 +28,7 @@ from gpuward.model.waves import (
     Word,
 )
 from gpuward.upgrade.analysis import NO_ANALYSIS, GateAnalysis, Seen, analysis_of, noted, seen_of
-from gpuward.upgrade.begun_waves import begun_from_now, known_to_have_begun, labels_of
+from gpuward.upgrade.begun_waves import begun_from_now, keys_of, known_to_have_begun, labels_of
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.wave_nodes import WaveNode, counted, places
 from gpuward.upgrade.words import behind, is_about, rollout_aborted
@@ -73,6 +73,14 @@ class Waves(msgspec.Struct, frozen=True):
 NO_WAVES = Waves()
 
 
+class About(msgspec.Struct, frozen=True):
+    """Tell what is about the driver that nodes are to get: which words of people, and what is known of waves that have begun."""
+
+    approved: bool
+    promoted: bool
+    begun: bool
+
+
 def waves_of(
     found: Iterable[WaveNode | None], facts: Iterable[NodeFacts], policy: UpgradePolicy, now: float, zone: str,
     measured: Mapping[str, Measured] = NOTHING_MEASURED,
@@ -93,27 +101,27 @@ def waves_of(
         members[where[node.name]].append(node)
     facts = tuple(facts)
     late, every = behind(facts), targets_of_rollout(facts)
-    seen, begun = seen_of(policy, late, measured, now, zone), known_to_have_begun(policy, late, now)
-    gates = tuple(_analysed(_gate(wave, members[place], now, begun, policy.driver), members[place], seen)
-                  for place, wave in enumerate(rollout.waves))
+    seen, begun, keys = seen_of(policy, late, measured, now, zone), known_to_have_begun(policy, late, now), keys_of(rollout.waves)
+    gates = tuple(_analysed(_gate(wave, nodes, now, begun.get(key, 0.0), policy.driver), nodes, seen)
+                  for key, wave, nodes in zip(keys, rollout.waves, members, strict=False))
     word = rollout_aborted(late, policy) if late else None
     status = _told(gates, members, policy, late, zone)
     runs = tuple(run for gate in gates for run in gate.analysis.runs)
     told = RolloutWaves(policy.driver, _targets(late), status, every, zone, runs)
     note = noted([gate.analysis for gate in gates], seen, every)
-    ongoing = ((wave, nodes) for wave, nodes, one in zip(rollout.waves, members, status, strict=False)
-               if late and one.phase is not WavePhase.DONE)
-    remembered = begun_from_now(ongoing, begun, rollout.begun, every)
+    ongoing = ((key, nodes) for key, nodes, one in zip(keys, members, status, strict=False) if one.phase is not WavePhase.DONE)
+    known = late or all(node.target for node in facts)
+    remembered = begun_from_now(ongoing if late else (), begun, rollout.begun, every) if known else None
     return Waves(where, gates, (told if word is None else _ended(told, word),), limit, zone, note, remembered)
 
 
-def _gate(wave: Wave, nodes: Sequence[WaveNode], now: float, begun: Mapping[str, float], driver: str) -> WaveGate:
+def _gate(wave: Wave, nodes: Sequence[WaveNode], now: float, since: float, driver: str) -> WaveGate:
     """Return how a wave stands. It is done when each node that can be is up to date, and at least one is.
 
     A failure that the wave tolerates, and that is not tried again, is waited for no longer; nor is a node that cannot be upgraded
     now. Without a node that is up to date nobody has seen the driver run there.
     """
-    if not nodes and (since := begun.get(labels_of(wave))):
+    if not nodes and since:
         return WaveGate(wave, waits=WaveEmpty(wave.name, labels_of(wave), driver), finished=since)
     count = counted(nodes)
     done = [node for node in count if node.done]
@@ -151,11 +159,11 @@ def _finished(nodes: Sequence[WaveNode], done_at: Sequence[float]) -> float:
     return max(ended, default=0.0) or min((at for _, at in done), default=0.0)
 
 
-def waits_after(gate: WaveGate, policy: UpgradePolicy, zone: str, *, approved: bool, promoted: bool) -> WaveWait | None:
-    """Return what later waves wait for after one; `approved` and `promoted` say whether these words are about their driver."""
-    rollout, wave = policy.rollout, gate.wave
-    let_go = promoted and _since(rollout.promoted, gate)
-    if gate.waits is not None and not (let_go and isinstance(gate.waits, WaveEmpty)):
+def waits_after(gate: WaveGate, policy: UpgradePolicy, zone: str, about: About) -> WaveWait | None:
+    """Return what nodes of later waves wait for after one; `about` says what is about the driver that they are to get."""
+    rollout, wave, approved = policy.rollout, gate.wave, about.approved
+    let_go = about.promoted and _since(rollout.promoted, gate)
+    if gate.waits is not None and not (isinstance(gate.waits, WaveEmpty) and (let_go or not about.begun)):
         return gate.waits
     wanted = wave.approval and not (approved and _since(rollout.approved, gate))
     if not let_go:
@@ -194,11 +202,11 @@ def _told(
     gates: Sequence[WaveGate], members: Sequence[Sequence[WaveNode]], policy: UpgradePolicy, late: Sequence[NodeFacts], zone: str
 ) -> tuple[WaveStatus, ...]:
     """Return the waves for people."""
-    approved, promoted = (is_about(word, late) for word in (policy.rollout.approved, policy.rollout.promoted))
-    told: list[WaveStatus] = []
+    rollout, told = policy.rollout, list[WaveStatus]()
+    about = About(is_about(rollout.approved, late), is_about(rollout.promoted, late), begun=True)
     first: WaveWait | None = None
     for gate, nodes in zip(gates, members, strict=False):
-        waits = waits_after(gate, policy, zone, approved=approved, promoted=promoted) if late else gate.waits
+        waits = waits_after(gate, policy, zone, about) if late else gate.waits
         phase = WavePhase.DONE if waits is None else _phase(waits)
         if first is not None and phase is not WavePhase.DONE:
             phase = WavePhase.WAITS

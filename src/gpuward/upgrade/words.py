@@ -16,17 +16,18 @@ replace = msgspec.structs.replace
 
 def counts_for(word: Word | None, node: NodeFacts) -> bool:
     """Tell whether what somebody said is about the driver that a node is to get."""
-    return word is not None and _runs_one(word.targets, node)
+    return word is not None and runs_any(word.targets, node)
 
 
-def _runs_one(targets: Iterable[str], node: NodeFacts) -> bool:
+def runs_any(targets: Iterable[str], node: NodeFacts) -> bool:
+    """Tell whether a node is to get one of these drivers."""
     return bool(node.target) and any(node.runs(target) for target in targets)
 
 
 def runs_all(targets: Iterable[str], nodes: Iterable[NodeFacts]) -> bool:
     """Tell whether each of these nodes is to get one of these drivers."""
     targets = tuple(targets)
-    return all(_runs_one(targets, node) for node in nodes)
+    return all(runs_any(targets, node) for node in nodes)
 
 
 def behind(nodes: Iterable[NodeFacts]) -> list[NodeFacts]:
