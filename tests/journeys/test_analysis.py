@@ -24,7 +24,7 @@ from gpuward.prometheus.client import PrometheusClient
 from gpuward.sandbox.samples import IMAGES
 from tests.journeys.looking import condition_of, explanation_of, status_of
 from tests.journeys.stage import NEW, Stage, on_stage
-from tests.journeys.test_removed import COMPILED, DEFAULT, MODES, NVIDIADRIVER, installed
+from tests.journeys.test_removed import COMPILED, DEFAULT, MODES, NVIDIADRIVER, PRECOMPILED, installed
 from tests.journeys.test_rolloutpolicy import apply, edit
 from tests.journeys.test_status_screen import shown
 from tests.journeys.test_waves import abort, on_new, promote, resume
@@ -281,6 +281,23 @@ async def test_a_condition_of_a_node_of_the_wave_fails_a_check_and_another_nodes
     set_condition(stage, "gpu-1", "False")
     await resume(stage)
     await stage.upgraded(NEW)
+
+
+@on_stage(kind=WithPrometheus, gpu_nodes=4, upgrade=ALL_AT_ONCE)
+async def test_a_failure_stays_though_a_node_starts_with_another_kernel(stage: Stage) -> None:
+    set_condition(stage, "gpu-1", "False")
+    old = await begin(stage, PRECOMPILED, *wave({"name": "xid", "nodeConditions": [{"type": "GpuXid"}], "for": "10m"}))
+    await stage.until(holds(stage, "AnalysisRunning"), within=1800)
+    set_condition(stage, "gpu-1", "True")
+    await stage.until(holds(stage, "AnalysisFailed"))
+    set_condition(stage, "gpu-1", "False")
+    await stage.label("gpu-4", names.NFD_KERNEL, "5.15.0-999-generic")
+    await stage.rest(1800)
+    await stage.restart_operator()
+    await stage.rest(1800)
+    assert (stage.hold("gpu-2"), stage.driver("gpu-2"), stage.driver("gpu-3")) == ("AnalysisFailed", old, old)
+    await resume(stage)
+    await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=7200)
 
 
 def set_condition(stage: Stage, node: str, status: str) -> None:

@@ -18,7 +18,7 @@ from gpuward.model.rollout import CLOCKS_DIFFER
 from gpuward.model.waves import CheckStatus, Wave
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.wave_nodes import WaveNode
-from gpuward.upgrade.words import is_about, rollout_aborted, runs_all
+from gpuward.upgrade.words import is_about, rollout_aborted, runs_all, runs_any
 
 replace = msgspec.structs.replace
 
@@ -56,11 +56,15 @@ NO_ANALYSIS = GateAnalysis()
 def seen_of(
     policy: UpgradePolicy, late: Sequence[NodeFacts], measured: Mapping[str, Measured], now: float, zone: str
 ) -> Seen:
-    """Return what analyses go by. What is remembered of other drivers, or from a time to come, counts for nothing."""
+    """Return what analyses go by. What is remembered of other drivers, or from a time to come, counts for nothing. A failure
+    stays when a node is to get one more, as one that starts with another kernel does where drivers are precompiled.
+    """
     rollout = policy.rollout
     known, promoted = rollout.analysis, rollout.promoted
-    if not late or not runs_all(known.targets, late) or known.passed > now + CLOCKS_DIFFER:
+    if not any(runs_any(known.targets, node) for node in late) or known.passed > now + CLOCKS_DIFFER:
         known = Analysis()
+    elif not runs_all(known.targets, late):
+        known = Analysis(failed=known.failed)
     word = promoted.at if promoted is not None and late and is_about(promoted, late) else 0.0
     ended = not late or not policy.auto_upgrade or rollout_aborted(late, policy) is not None
     return Seen(policy, known, measured, now, zone, word, ended)
