@@ -362,3 +362,20 @@ def test_a_machine_that_comes_as_all_hosts_lose_their_driver_keeps_it(
         assert all(stage.labels(node).get(names.DEPLOY_PREFIX + "sandbox-device-plugin") for node in HOSTS)
 
     scenario()
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_host_whose_device_plugin_does_not_stop_keeps_no_other_cordoned_for_ever(stage: Stage) -> None:
+    await stage.installed()
+    await with_manager(stage)
+    await end(stage, "vm")
+    await stage.rest(60)
+    (plugin,) = stage.pods("nvidia-sandbox-device-plugin-daemonset", "gpu-1")
+    held = {"metadata": {"finalizers": ["example.com/held"]}}
+    await stage.user.patch_merge(resources.PODS, plugin["metadata"]["name"], held, names.DEFAULT_NAMESPACE)
+    await stage.patch_policy("vgpuManager/enabled", False)
+    await stage.rest(1200)
+    assert (loaded(stage), stage.cordons()) == ([MANAGED, MANAGED], list(HOSTS))
+    await stage.until(lambda: loaded(stage) == ["", ""], within=900)
+    await stage.until(lambda: stage.cordons() == ["gpu-1"])
+    assert "has not stopped in its time" in reason_of(await explanation_of(stage, "gpu-1"))
