@@ -91,7 +91,7 @@ def test_a_pod_that_may_not_be_evicted_keeps_no_other_and_is_named_with_its_refu
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "sys/module/nvidia/refcnt").write_text("0\n")
     machine = Machine(tmp_path / "root", tmp_path / "sys", tmp_path / "proc")
-    server, asked, clock = Server([]), [], count(0.0, 10.0)
+    server, asked, clock = Server([]), [], count(0.0, 2.0)
     server.pods = [{**TRAIN, "metadata": {**TRAIN["metadata"], "name": name, "uid": name}} for name in ("held", "train")]
 
     def create(path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -141,6 +141,32 @@ def test_a_pod_whose_eviction_is_refused_is_asked_ever_less_often(tmp_path: Path
     assert len(asked) in range(10, most + 1), "kubectl asks every 5 s"
     assert pauses == sorted(pauses)
     assert pauses[-1] == 10.0
+
+
+def test_evictions_that_take_long_end_in_time(tmp_path: Path) -> None:
+    """A webhook may take its time over each pod: with many, a round of them would last much longer than all are given."""
+    for name in ("root/run/nvidia", "sys/module/nvidia", "proc"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "sys/module/nvidia/refcnt").write_text("0\n")
+    machine = Machine(tmp_path / "root", tmp_path / "sys", tmp_path / "proc")
+    server, now = Server([]), [0.0]
+    server.pods = [{**TRAIN, "metadata": {**TRAIN["metadata"], "name": f"t{each}", "uid": f"u{each}"}} for each in range(60)]
+
+    def create(path: str, body: dict[str, Any]) -> dict[str, Any]:
+        if path.endswith("/eviction"):
+            now[0] += 8.0
+            raise errors.ServerError("failed calling webhook: context deadline exceeded")
+        return body
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    server.create = create  # type: ignore[method-assign]
+    with pytest.raises(DriverManagerError, match="did not go in time"):
+        DriverManager(Settings("gpu-1", auto_drain=False, timeout=60.0), machine, server, Teller(io.StringIO()),
+                      monotonic=lambda: now[0], sleep=sleep).uninstall()
+    assert now[0] < 60.0 + 8.0 + 10.0
+    assert server.cordons == [True, False]
 
 
 class Scheduled(Server):

@@ -51,6 +51,8 @@ CASES: dict[str, tuple[Facts, Settings, set[Wait], Step]] = {
         Facts(nouveau=True), BY_ITSELF, {Wait.NOUVEAU},
         GiveUp("the module nouveau is in use, and no driver of NVIDIA's can be loaded beside it: keep it from being loaded "
                "(modprobe.blacklist=nouveau) and restart the node")),
+    "nouveau beside the wanted driver": (
+        Facts(loaded=True, digest="new", nouveau=True), BY_OPERATOR, {Wait.NOUVEAU}, Finish({}, uncordon=False)),
     "by itself it cordons first": (Facts(**LOADED), BY_ITSELF, set(), Cordon()),
     "then evicts": (Facts(**LOADED, unschedulable=True, to_evict=ALONE), BY_ITSELF, set(), Evict((POD.ref,), Wait.EVICTION)),
     "the operator empties nodes itself": (Facts(**LOADED, policy=True, labels=PLUGIN), BY_OPERATOR, set(), SetLabels(GONE)),

@@ -167,7 +167,7 @@ def _leave(facts: Facts, settings: Settings, overdue: Set[Wait]) -> Step:
         if Wait.MOFED in overdue:
             return GiveUp(f"Mellanox' driver is not ready: {facts.mofed}")
         return WaitFor(Wait.MOFED, f"Mellanox' driver: {facts.mofed}")
-    if facts.nouveau:
+    if facts.nouveau and not stays(facts, settings):
         if Wait.NOUVEAU in overdue:
             return GiveUp("the module nouveau is in use, and no driver of NVIDIA's can be loaded beside it: keep it from being "
                           "loaded (modprobe.blacklist=nouveau) and restart the node")

@@ -220,7 +220,10 @@ class DriverManager:
         self.sleep(self._rest)
 
     def _evict(self, pods: tuple[Ref, ...], wait: Wait) -> None:
+        self._since.setdefault(wait, self.monotonic())
         for pod in pods:
+            if wait in self._overdue():  # each may take a webhook its time
+                break
             due, pause = self._again.get(pod, (-math.inf, EVERY))
             if self.monotonic() < due:
                 continue
