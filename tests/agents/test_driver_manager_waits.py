@@ -174,3 +174,33 @@ def test_a_node_with_many_processes_is_looked_at_less_often(tmp_path: Path, look
     place.look = look
     place.run(Settings("gpu-1", auto_drain=False, timeout=60.0))
     assert place.pauses[0] == pytest.approx(pause)
+
+
+@pytest.mark.parametrize("leaves", [80.0, HOUR], ids=["it leaves", "it stays"])
+def test_modules_have_their_whole_time_once_nobody_has_a_gpu_open(tmp_path: Path, leaves: float) -> None:
+    """While somebody has, they are not tried: they counted as in use, by whom nobody could say."""
+    class Visited(Place):
+        def wait(self, seconds: float) -> None:
+            super().wait(seconds)
+            if 6 <= self.now < leaves and not self.came:
+                self.came = True
+                self.uses_gpu(77, "cuda-gdb")
+                (tmp_path / "busy").unlink()
+            elif self.now >= leaves:
+                shutil.rmtree(self.folder / "proc/77", ignore_errors=True)
+
+        came = False
+
+    place = Visited(tmp_path, Cluster())
+    place.server.pods = []
+    (tmp_path / "busy").touch()
+    (tmp_path / "rmmod").write_text(f"#!/bin/sh\ntest -e {tmp_path}/busy && exit 11\nrm -r {tmp_path}/sys/module/$2\n")
+    why = place.run(Settings("gpu-1", auto_drain=False))
+    loaded = (tmp_path / "sys/module/nvidia").exists()
+    if leaves == HOUR:
+        assert loaded
+        assert why.startswith("the GPUs are in use by process 77 (cuda-gdb) of the host")
+        assert place.now < 320
+    else:
+        assert not loaded, place.said.getvalue()
+        assert why == ""
