@@ -131,3 +131,22 @@ async def test_a_fleet_that_is_done_is_done_without_an_operator(stage: Stage) ->
         with redirect_stderr(told):
             await Waiting(0.5).over(look, observer)
     assert told.getvalue() == ""
+
+
+@on_stage(gpu_nodes=3, upgrade=ONE)
+async def test_a_node_that_nobody_uncordons_is_not_up_to_date(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to()
+    await stage.until(lambda: "validation-required" in stage.states().values())
+    await stage.kill_operator()
+    await stage.rest(600)  # its driver gets validated meanwhile
+    cordoned = [name for name in stage.states() if stage.sandbox.store.get("nodes", None, name)["spec"].get("unschedulable")]
+    assert len(cordoned) == 1
+    lines = await screen_of(stage, idle=True, leader=Leader(NONE, stage.clock.now(), running=False))
+    told = "\n".join(lines)
+    assert "ClusterPolicy cluster-policy: 0 of 3 nodes up to date" in told
+    assert "0 of 3 up to date" in told
+    assert "1 under way: nothing goes on until an operator runs" in told
+    async with looking(stage, idle=True) as picture:
+        counts = as_json(picture, Leader(NONE, stage.clock.now(), running=False))["counts"]
+    assert (counts["upToDate"], counts["inProgress"], counts["done"]) == (0, 1, 0)

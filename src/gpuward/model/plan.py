@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
@@ -10,7 +11,7 @@ from gpuward.model.actions import Action
 from gpuward.model.estimate import Estimate
 from gpuward.model.reasons import Reason
 from gpuward.model.record import Failure, Record
-from gpuward.model.states import State, parse_state
+from gpuward.model.states import IN_PROGRESS, State, parse_state
 from gpuward.model.views import NodeView
 from gpuward.model.waits import WaitsFor
 from gpuward.model.waves import RolloutWaves
@@ -40,7 +41,7 @@ class Counts(msgspec.Struct, frozen=True, gc=False):
     pending: int = 0
     unavailable: int = 0
     up_to_date: int = 0
-    """Nodes on which the target driver is loaded and validated, whatever their label says."""
+    """Nodes on which the target driver is loaded and validated, and nothing is under way."""
     outdated: int = 0
     """Nodes at rest that are served by another driver than the target."""
     unserved: int = 0
@@ -53,6 +54,14 @@ class Counts(msgspec.Struct, frozen=True, gc=False):
     """Nodes whose driver is to go, and none comes after it."""
     removed: int = 0
     """Nodes that it was taken from, while there are others."""
+
+    def with_unfinished(self, states: Mapping[State | None, int]) -> Counts:
+        """Return the same counts with so many of the nodes that are up to date in these states instead, at the end of an upgrade."""
+        failed, every = states.get(State.FAILED, 0), sum(states.values())
+        if not every:
+            return self
+        return msgspec.structs.replace(self, up_to_date=self.up_to_date - every, done=self.done - every,
+                                       failed=self.failed + failed, in_progress=self.in_progress + every - failed)
 
 
 class NodeStatus(msgspec.Struct, frozen=True, gc=False):
@@ -97,7 +106,8 @@ class NodeStatus(msgspec.Struct, frozen=True, gc=False):
         before, since = self.before, self.since
         if before is not self.state and record is not None and record.state is before:
             since = min(record.since, since)
-        return msgspec.structs.replace(self, state=before, since=since)
+        is_over = before not in IN_PROGRESS and before is not State.FAILED
+        return msgspec.structs.replace(self, state=before, since=since, up_to_date=self.up_to_date and is_over)
 
 
 class Plan(msgspec.Struct, frozen=True, gc=False):
@@ -121,10 +131,15 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
         return {name: status.hold for name, status in self.nodes.items() if status.hold is not None}
 
     def as_labelled(self, nodes: Mapping[str, NodeView]) -> Plan:
-        """Return the same view with every node in the state that its label shows now."""
+        """Return the same view with every node in the state that its label shows now.
+
+        One that is yet to be uncordoned is not up to date, though its driver is: nobody may be there who lifts that cordon.
+        """
         found = {name: status.as_labelled(node.record if (node := nodes.get(name)) is not None else None)
                  for name, status in self.nodes.items()}
-        return msgspec.structs.replace(self, nodes=found)
+        unfinished = Counter(found[name].state for name, status in self.nodes.items()
+                             if status.up_to_date and not found[name].up_to_date)
+        return msgspec.structs.replace(self, nodes=found, counts=self.counts.with_unfinished(unfinished))
 
     def waiting(self) -> Plan:
         """Return the same view of the fleet with nothing to do: for a moment in which deciding anew is not possible."""
