@@ -14,6 +14,7 @@ import pytest
 from gpuward.controllers.page import PATH, Board, page_routes
 from gpuward.controllers.serving import serve
 from gpuward.model.passes import Pass
+from gpuward.model.waves import RolloutWaves, WavePhase, WaveStatus
 from gpuward.report.page import Leading
 from tests import build
 from tests.browser import CHROMIUM, Page, browsing, chromium
@@ -111,6 +112,24 @@ async def test_every_node_is_there_with_its_letter_and_the_sums_agree(page: Show
     assert "operator-1 leads" in await page.text("header")
     await page.browser.run("document.querySelector('summary').click()")
     assert "kubectl -n gpu-operator port-forward deployment/gpu-operator 8080" in await page.text("details")
+
+
+@in_browser
+async def test_how_waves_and_operands_stand_is_said_in_words(page: Shown) -> None:
+    fleet = rollout(12)
+    page.tell(fleet)
+    await page.open()
+    told = " ".join((await page.text("#operands")).split())
+    assert "dcgm-exporter 11 of 12 ready nvidia-dcgm-exporter-gpu-0001" in told
+    assert "12 of 12 ready" in told
+    assert "none wanted" in told
+    assert await page.browser.run("document.getElementById('waved').hidden")
+    waves = (WaveStatus("canary", WavePhase.APPROVAL, total=1, done=1, approval=True), WaveStatus("night", WavePhase.WAITS, total=4, done=0))
+    of = RolloutWaves("", ("560",), waves)
+    page.tell(fleet._replace(plan=msgspec.structs.replace(fleet.plan, waves=(of,))))
+    await page.browser.until("!document.getElementById('waved').hidden")
+    assert (await page.text("#waves")).splitlines() == [
+        "canary: 1 of 1 done, waits for approval: gpuward approve", "night: 0 of 4 done, waits"]
 
 
 @in_browser

@@ -22,6 +22,7 @@ from gpuward.policy.rolloutpolicy import annotation
 from gpuward.report.document import document
 from gpuward.report.groups import Group, group_of
 from gpuward.report.headline import headline
+from gpuward.report.waves import wave_items
 
 _RESUMABLE = frozenset({Reason.FAILURE_BUDGET, Reason.NEW_DRIVER_FAILS})
 """What `gpuward resume` ends."""
@@ -72,6 +73,7 @@ def page_document(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce, lea
         "failingSince": format_time(failing) if failing else None,
         "headline": headline(plan, snapshot, policies),
         "rollout": {"reason": rollout.reason, "message": rollout.message},
+        "waveLines": wave_items(plan),
         "history": {
             "since": format_time(history.since), "finished": history.finished, "failed": history.failed,
             "last": [{"node": one.node, "at": format_time(one.at), "failed": one.failed,

@@ -21,11 +21,20 @@ def wave_lines(plan: Plan) -> list[str]:
     return [line for each in plan.waves if each.targets for line in _lines(each, plan)]
 
 
+def wave_items(plan: Plan) -> list[str]:
+    """Return the same in one line for each wave."""
+    return [f"{f'NVIDIADriver {each.driver}, ' if each.driver else ''}{line}"
+            for each in plan.waves if each.targets for line in (*_waves(each, plan), *filter(None, [_aborted(each)]))]
+
+
 def _lines(rollout: RolloutWaves, plan: Plan) -> Iterator[str]:
     whose = f" of NVIDIADriver {rollout.driver}" if rollout.driver else ""
+    yield f"waves{whose or '    '} {'; '.join((*_waves(rollout, plan), *filter(None, [_aborted(rollout)])))}"
+
+
+def _waves(rollout: RolloutWaves, plan: Plan) -> list[str]:
     waves = [wave for wave in rollout.waves if wave.total or wave.left or wave.name != REST]
-    told = "; ".join(f"{wave.name}: {_count(wave)}{_phase(wave, rollout, plan)}" for wave in waves)
-    yield f"waves{whose or '    '} {told}{_aborted(rollout)}"
+    return [f"{wave.name}: {_count(wave)}{_phase(wave, rollout, plan)}" for wave in waves]
 
 
 def _count(wave: WaveStatus) -> str:
@@ -38,7 +47,7 @@ def _count(wave: WaveStatus) -> str:
 def _aborted(rollout: RolloutWaves) -> str:
     if rollout.aborted is None:
         return ""
-    return f"; aborted by {rollout.aborted.by or 'somebody'}, and `{command_for('resume', rollout.driver)}` lets it go on"
+    return f"aborted by {rollout.aborted.by or 'somebody'}, and `{command_for('resume', rollout.driver)}` lets it go on"
 
 
 def _phase(wave: WaveStatus, rollout: RolloutWaves, plan: Plan) -> str:
