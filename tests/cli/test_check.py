@@ -23,6 +23,7 @@ from kubesandbox.timeloop import LoopClock
 from tests.deploy.test_rights import objects
 from tests.journeys.looking import status_of
 from tests.journeys.stage import POLICY, Stage, on_stage, policy
+from tests.journeys.test_nvidiadriver import nvidia_driver
 from tests.recorder.test_process import COMMAND, install, process, until
 
 REVIEWS = "/apis/authorization.k8s.io/v1/"
@@ -51,6 +52,18 @@ async def checked(sandbox: Sandbox, interfere: Callable[..., Answer | Stream] | 
 
 def lines(found: list[Finding], level: str = "") -> list[str]:
     return [" ".join(str(line(one)).split()) for one in found if level in ("", one.level)]
+
+
+@on_stage(gpu_nodes=1)
+async def test_a_policy_that_leaves_drivers_to_nobody_is_not_called_well(stage: Stage) -> None:
+    await stage.installed()
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    (told,) = [one for one in lines(await checked(stage.sandbox)) if " policy " in one]
+    assert told.startswith("warn policy ClusterPolicy cluster-policy leaves drivers to NVIDIADrivers, and there is none: "
+                           "no node gets a driver -> create one")
+    assert "kubectl apply" not in told  # the example's version would replace the driver of a fleet
+    stage.sandbox.apply(nvidia_driver("default"))
+    assert "ok policy ClusterPolicy cluster-policy can be followed" in lines(await checked(stage.sandbox))
 
 
 @on_stage(gpu_nodes=2)

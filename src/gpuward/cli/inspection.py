@@ -136,7 +136,8 @@ async def _policies(client: Client, namespace: str, nodes: Any) -> tuple[Policy 
     read = PolicyReader().read(Snapshot(namespace, nodes=by_name, policies=policies, drivers=drivers, rollout_policies=rollouts))
     view = read.policy.view
     ignored = [one.name for one in policies if view is not None and one.name != view.name]
-    policy = Policy(view.name if view is not None else "", tuple(_problems(read)), tuple(ignored))
+    policy = Policy(view.name if view is not None else "", tuple(_problems(read)), tuple(ignored),
+                    driverless=read.in_force and not drivers)
     return policy, await _named(client, namespace, read)
 
 

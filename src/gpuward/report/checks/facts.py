@@ -77,6 +77,8 @@ class Policy(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     """Other ClusterPolicies."""
+    driverless: bool = False
+    """Whether drivers are left to NVIDIADrivers, and there is none."""
 
 
 class Named(msgspec.Struct, frozen=True):
