@@ -379,3 +379,24 @@ async def test_a_host_whose_device_plugin_does_not_stop_keeps_no_other_cordoned_
     await stage.until(lambda: loaded(stage) == ["", ""], within=900)
     await stage.until(lambda: stage.cordons() == ["gpu-1"])
     assert "has not stopped in its time" in reason_of(await explanation_of(stage, "gpu-1"))
+
+
+@pytest.mark.parametrize("pool", ["gpu-1", "gpu-1 gpu-2"])
+def test_hosts_go_back_to_the_vgpu_manager_though_a_pod_of_an_nvidiadriver_waited_for_its_host(pool: str) -> None:
+    @on_stage(gpu_nodes=3)
+    async def scenario(stage: Stage) -> None:
+        await stage.installed()
+        await with_manager(stage)
+        doubles = Doubles(stage)
+        await label_pools(stage, a=pool)
+        await make(stage, nvidia_driver("a", **OURS), nvidia_driver("default", default=True))
+        await switch(stage, to_manager=False)
+        await stage.rest(120)
+        assert [pod for pod in stage.pods() if brings(pod) and not pod["spec"].get("nodeName")]
+        await switch(stage, to_manager=True)
+        await stage.until(lambda: managed(stage) == set(HOSTS) and loaded(stage) == [MANAGED, MANAGED])
+        await stage.rest(300)
+        assert (loaded(stage), runs(stage, "vm"), torn(stage), doubles.seen) == ([MANAGED, MANAGED], True, [], set())
+        assert stage.policy_status()["state"] == "ready"
+
+    scenario()

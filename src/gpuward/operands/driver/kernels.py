@@ -12,6 +12,7 @@ from gpuward.errors import NotDiscovered, PolicyError
 from gpuward.labels.discovery import NOT_DISCOVERED, how_to_label
 from gpuward.model.actions import Action, DeleteObject, DeletePod, ReleasePod
 from gpuward.model.driver import is_driver_pod
+from gpuward.model.orphans import is_hosts_orphan
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, PodView
 from gpuward.operands import images
@@ -171,9 +172,13 @@ def removal(ds: DaemonSetView, owned: Iterable[DaemonSetView], snapshot: Snapsho
 
 
 def homeless(snapshot: Snapshot) -> list[Action]:
-    """Delete driver pods without a node that a DaemonSet left behind: placed later they would be a second driver on a node."""
+    """Delete driver pods without a node that a DaemonSet left behind, those of hosts among them: placed later they would be a
+    second driver on a node.
+    """
+    space = snapshot.namespace
     return [DeletePod(pod.ref, "", why="its DaemonSet is gone, and it has no node yet", unplaced=True)
-            for pod in snapshot.pods.get("", ()) if pod.orphan and not pod.deleting and is_driver_pod(pod, snapshot.namespace)]
+            for pod in snapshot.pods.get("", ()) if pod.orphan and not pod.deleting
+            and (is_driver_pod(pod, space) or is_hosts_orphan(pod, space))]
 
 
 def _is_taken(
