@@ -11,7 +11,7 @@ import pytest
 from gpuward import errors
 from gpuward.agents.telling import Teller
 from gpuward.agents.validator.facts import ValidatorSettings
-from gpuward.agents.validator.workload import ValidationError, Workload
+from gpuward.agents.validator.workload import ValidationError, Workload, pod
 from gpuward.agents.waiting import Patience
 from tests.agents.test_driver_manager_evict import Server
 
@@ -66,3 +66,25 @@ def test_a_pod_whose_making_was_not_heard_of_is_no_reason_for_a_second_one() -> 
     cluster = Forgetful()
     Workload(ValidatorSettings("cuda", node="n", namespace="g", every=1.0), cluster, Patience(Teller(io.StringIO()))).run()
     assert len(cluster.made) == 1
+
+
+def is_given_gpus(made: dict[str, Any], *, nri: bool) -> bool:
+    """Tell whether a runtime that is strict gives the check of a pod GPUs: by a resource, or as NVIDIA's toolkit does without."""
+    check = made["spec"]["initContainers"][0]
+    if check.get("resources"):
+        return True
+    if nri:  # there the variable is heeded by nobody
+        asked = made["metadata"].get("annotations", {}).get(f"nvidia.cdi.k8s.io/container.{check['name']}")
+        return asked == "management.nvidia.com/gpu=all"
+    visible = {each["name"]: each["value"] for each in check["env"]}.get("NVIDIA_VISIBLE_DEVICES")
+    # ACCEPT_NVIDIA_VISIBLE_DEVICES_ENVVAR_WHEN_UNPRIVILEGED=false
+    return visible == "all" and check["securityContext"].get("privileged", False) is True
+
+
+@pytest.mark.parametrize("nri", [False, True])
+@pytest.mark.parametrize(("component", "resource"), [("cuda", ""), ("plugin", "nvidia.com/gpu")])
+def test_the_pod_is_given_gpus_wherever_nvidias_is(component: str, resource: str, nri: bool) -> None:
+    daemonset = {"metadata": {}, "spec": {"template": {"spec": {}}}}
+    made = pod(ValidatorSettings(component, node="n", namespace="g"), "name", "app", daemonset, resource)
+    assert is_given_gpus(made, nri=nri)
+    assert not (resource and made["spec"]["initContainers"][0]["securityContext"].get("privileged"))

@@ -16,6 +16,8 @@ from gpuward.agents.waiting import Patience, TimeIsUpError, ToldToEndError
 
 VALIDATOR: Final = "nvidia-operator-validator"
 APPS: Final = {"cuda": "nvidia-cuda-validator", "plugin": "nvidia-device-plugin-validator"}
+ASKS_FOR_ALL: Final = "nvidia.cdi.k8s.io/container.{}"
+"""The annotation by which the toolkit's NRI plugin gives a container devices."""
 RESOURCE_SECONDS: Final = 150.0
 POD_SECONDS: Final = 300.0
 LEAVING: Final = 5.0
@@ -106,11 +108,14 @@ def pod(settings: ValidatorSettings, name: str, app: str, daemonset: Object, res
     image: Object = {"image": said.get("VALIDATOR_IMAGE", "")}
     if policy := said.get("VALIDATOR_IMAGE_PULL_POLICY"):
         image["imagePullPolicy"] = policy
+    # Without a device plugin GPUs are given to privileged containers alone where a cluster is strict, and by the annotation
+    # where the runtime is left as it is (cdi.nriPluginEnabled).
     visible = [] if resource else [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    security = {"allowPrivilegeEscalation": False} if resource else {"privileged": True}
     check: Object = {
         "name": f"{settings.component}-validation", **image, "command": ["nvidia-validator"], "args": ["vector-add"],
         "env": [*visible, {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "compute,utility"}],
-        "securityContext": {"allowPrivilegeEscalation": False}}
+        "securityContext": security}
     if resource:
         check["resources"] = {"limits": {resource: "1"}, "requests": {resource: "1"}}
     spec: Object = {
@@ -125,6 +130,7 @@ def pod(settings: ValidatorSettings, name: str, app: str, daemonset: Object, res
         spec["runtimeClassName"] = runtime
     return {"apiVersion": "v1", "kind": "Pod", "spec": spec, "metadata": {
         "name": name, "namespace": settings.namespace, "labels": {"app": app},
+        "annotations": {} if resource else {ASKS_FOR_ALL.format(check["name"]): "management.nvidia.com/gpu=all"},
         "ownerReferences": daemonset["metadata"].get("ownerReferences") or []}}
 
 
