@@ -402,3 +402,13 @@ def test_metrics_say_what_is_there(cluster: Cluster, tmp_path: Path) -> None:
     for line in (f'gpu_operator_node_driver_ready{{node="{NODE}"}} 1.0', f'gpu_operator_node_toolkit_ready{{node="{NODE}"}} 0.0',
                  f'gpu_operator_node_device_plugin_devices_total{{node="{NODE}"}} 0.0'):
         assert line in text
+
+
+def test_a_driver_whose_files_are_right_at_its_root_is_found_there(cluster: Cluster, tmp_path: Path) -> None:
+    """NVIDIA's validator looks there first."""
+    machine = Machine(tmp_path, cluster.kubeconfig)
+    machine.program("run/nvidia/driver/nvidia-smi")
+    machine.file("root/run/nvidia/driver/libnvidia-ml.so.1")
+    machine.file(f"root/{OUTPUT}/.driver-ctr-ready", "")
+    code, words = machine.run(COMPONENT="driver", DISABLE_DEV_CHAR_SYMLINK_CREATION="true")
+    assert (code, sorted(machine.left())) == (0, [".driver-ctr-ready", "driver-ready"]), words

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Final
@@ -18,15 +18,15 @@ MDEV: Final = "/sys/class/mdev_bus"
 MDEV_DEVICES: Final = "/sys/bus/mdev/devices"
 WSL_SMI: Final = PurePosixPath("/usr/lib/wsl/lib/nvidia-smi")
 PROGRAMS: Final = ("/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/lib/wsl/lib", "/opt/bin")
-LIBRARIES: Final = ("/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64",
+LIBRARIES: Final = ("/", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64",
                     "/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu")
 CONTAINER_READY: Final = ".driver-ctr-ready"
 SMI_SECONDS: Final = 60.0
 
 
-def program(host: Host, root: str, name: str = "nvidia-smi") -> str | None:
+def program(host: Host, root: str, name: str = "nvidia-smi", folders: Sequence[str] = PROGRAMS) -> str | None:
     """Return where a program is below a root, as a process there would find it."""
-    return next((path for folder in PROGRAMS if (path := host.locate(PurePosixPath(folder, name), root))), None)
+    return next((path for folder in folders if (path := host.locate(PurePosixPath(folder, name), root))), None)
 
 
 def is_wsl(host: Host) -> bool:
@@ -59,7 +59,7 @@ def driver_facts(host: Host, settings: ValidatorSettings, *, is_managed: Callabl
     root = settings.install_dir_here
     library = next((f"{root}{path}" for folder in LIBRARIES
                     if (path := host.locate_file(PurePosixPath(folder, "libnvidia-ml.so.1"), root))), "")
-    smi = program(host, root)
+    smi = program(host, root, folders=("/", *PROGRAMS))
     ran = None
     if smi and library:
         ran = host.run([f"{root}{smi}", *smi_arguments(settings)], env={"LD_PRELOAD": library}, timeout=SMI_SECONDS)
