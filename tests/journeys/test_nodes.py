@@ -13,7 +13,7 @@ from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.fleet import gpu_node
 from kubesandbox.sim.faults import Fault
 from kubesandbox.sim.objects import is_ready
-from tests.journeys.looking import explanation_of, headline_of, reason_of
+from tests.journeys.looking import explanation_of, headline_of, reason_of, screen_of
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, blind_to_budgets, on_stage, policy
 
 ALL = {"maxUnavailable": "100%", "maxParallelUpgrades": 1}
@@ -213,3 +213,16 @@ def test_a_machine_that_dies_while_no_upgrade_is_under_way_is_said_to_be_dead(pa
         assert "2 of 3" in await headline_of(stage)
 
     story()
+
+
+@on_stage(gpu_nodes=2)
+async def test_pods_of_a_node_that_is_ready_again_are_ready_again(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.set_node_ready("gpu-2", False)
+    await stage.rest(30)
+    assert any("gpu-2: its node is not Ready" in line for line in await screen_of(stage))
+    stage.sandbox.set_node_ready("gpu-2", True)
+    await stage.rest(30)
+    lines = await screen_of(stage)
+    assert not any("not Ready" in line for line in lines)
+    assert any(line.startswith("operands  all ") for line in lines)

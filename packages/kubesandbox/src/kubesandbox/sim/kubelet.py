@@ -93,6 +93,9 @@ class Kubelets:
                 for found in obj["status"].get("conditions") or ()]
             obj["status"]["conditions"] = with_condition(conditions, verdict, self._world.now())
         self._world.store.patch_status("nodes", None, node, change)
+        if ready:  # the node lifecycle controller has called its pods not ready meanwhile, and nobody else takes that back
+            for pod in self._world.pods.on_node(node):
+                self._world.queue.add(QUEUE, uid_of(pod))
 
     def remove(self, node: str) -> None:
         """Take a machine away with all that runs on it."""
