@@ -188,6 +188,7 @@ async def test_without_an_operator_no_node_is_said_to_be_unknown_that_discovery_
     lines = "\n".join(await shown(stage, output="wide"))
     assert "no operator has labelled the nodes that have GPUs" in lines
     assert "no node with GPUs is known" not in lines
+    assert "operands  0 of 8 ready: no operator has labelled the nodes that have GPUs" in await shown(stage)
     look = Look(stage.user, names.DEFAULT_NAMESPACE)
     async with look.following() as observer:
         with pytest.raises(RolloutNotDone, match="no operator runs"):
