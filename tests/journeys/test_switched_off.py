@@ -45,9 +45,37 @@ class OnHosts(Stage):
         return body
 
 
+class WithoutDrivers(OnHosts):
+    """No node has a driver of its own, though the ClusterPolicy installs none."""
+
+    def _nodes(self) -> list[Object]:
+        return Stage._nodes(self)
+
+
+@on_stage(gpu_nodes=2, kind=WithoutDrivers)
+async def test_a_host_without_a_driver_is_told_what_to_do(stage: Stage) -> None:
+    for seconds in (60, 600):
+        await stage.rest(seconds)
+        first, second = (await explanation_of(stage, "gpu-1")).remedies
+        assert first.do.startswith("install a driver on the host, or see why the one there does not work: driver.enabled is false")
+        (command,) = first.commands
+        pod = command.split()[2]
+        assert command == f"kubectl logs {pod} -n gpu-operator -c driver-validation"
+        assert pod in [each["metadata"]["name"] for each in stage.sandbox.store.list("pods", "gpu-operator")
+                       if each["spec"].get("nodeName") == "gpu-1"]
+        assert second.do == "or have gpuward install drivers: set driver.enabled to true"
+    await stage.patch_policy("driver/usePrecompiled", False)
+    await stage.patch_policy("driver/version", OLD)
+    await stage.patch_policy("driver/enabled", True)
+    await stage.rest(300)
+    assert stage.driver("gpu-1") == OLD
+    assert (await explanation_of(stage, "gpu-1")).remedies == ()
+
+
 @on_stage(gpu_nodes=2, kind=OnHosts)
 async def test_hosts_with_drivers_of_their_own_wait_for_no_precompiled_one(stage: Stage) -> None:
     await stage.until(lambda: stage.policy_status().get("state") == "ready")
+    assert (await explanation_of(stage, "gpu-1")).remedies == ()
     await stage.rest(120)
     assert condition_of(stage) == ("", "", ""), "no node was ever to be upgraded"
     assert {stage.hold(node) for node in stage.states()} == {""}

@@ -8,6 +8,7 @@ from shlex import quote
 import msgspec
 
 from gpuward import names
+from gpuward.cli.hostdriver import host_drivers
 from gpuward.cli.look import Picture
 from gpuward.cli.podwords import PodWords
 from gpuward.cli.rollouts import PolicyRollout
@@ -106,7 +107,8 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
     bare = Explanation(node, picture.now, _policy(picture, upgrades, name), notes=(unknown,) if unknown else ())
     facts = next((facts for facts in gather(snapshot, upgrades) if facts.node.name == name), None)
     if facts is None:
-        return _of_unmanaged(msgspec.structs.replace(bare, unmanaged=_unmanaged(node, picture, upgrades)), snapshot, upgrades)
+        found = _of_unmanaged(msgspec.structs.replace(bare, unmanaged=_unmanaged(node, picture, upgrades)), snapshot, upgrades)
+        return msgspec.structs.replace(found, remedies=tuple(host_drivers(node, picture, upgrades)) or found.remedies)
     found = msgspec.structs.replace(
         bare,
         status=plan.nodes[name],
