@@ -6,9 +6,11 @@ from gpuward import names
 from gpuward.model.states import State
 from gpuward.recorder.ring import PATTERN, Limits
 from gpuward.recording.digest import digest
+from gpuward.recording.frame import Recorded
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from tests.journeys.test_rolloutpolicy import apply
 from tests.recorder.flights import Flight, again, differing
 
 TWO = {"maxUnavailable": "100%", "maxParallelUpgrades": 2}
@@ -67,3 +69,18 @@ async def test_a_ring_that_wraps_keeps_the_newest_and_can_be_read(stage: Stage) 
     assert files[0].name > "recording-00000001.gpuward"
     assert found[-1].frame.digest == digest(flight.passes[-1].plan), "the newest is there"
     assert differing(found) == []
+
+
+@on_stage(gpu_nodes=3, upgrade=TWO)
+async def test_images_brought_beforehand_and_waves_decide_the_same_again(stage: Stage) -> None:
+    flight = Flight()
+    flight.board(stage)
+    await stage.installed()
+    check = {"name": "conditions", "nodeConditions": [{"type": "GpuNvlinkWatch"}], "for": "10s", "interval": "10s"}
+    await apply(stage, prestage={"mode": "Image"}, waves=[{"name": "canary", "nodes": 1, "analysis": [check]}])
+    await stage.rest(1)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") == State.DONE and stage.driver("gpu-1") == NEW)
+    await stage.rest(120)
+    assert any(action for each in flight.passes for action in each.plan.actions if not isinstance(action, Recorded))
+    assert differing(flight.moments()) == []

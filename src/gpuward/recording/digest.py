@@ -9,18 +9,19 @@ import msgspec
 
 from gpuward.model.explain import arguments
 from gpuward.model.plan import NodeStatus, Plan
+from gpuward.recording.frame import recorded_actions
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 
 def digest(plan: Plan) -> str:
-    """Return the digest of all that a plan says.
+    """Return the digest of all that a plan says, but for actions that are not recorded: what these carry may be in no recording.
 
     Fields are named here, or left out where they have their default, so that one more does not change the digest of every plan.
     """
     counts = plan.counts
     what = (
-        [(type(action).__name__, set_fields(action)) for action in plan.actions],
+        [(type(action).__name__, set_fields(action)) for action in recorded_actions(plan)],
         {name: _status(status) for name, status in plan.nodes.items()},
         plan.wake_at,
         (counts.total, counts.in_progress, counts.done, counts.failed, counts.available, counts.pending, counts.unavailable),
