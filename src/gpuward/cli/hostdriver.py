@@ -27,7 +27,8 @@ def host_drivers(node: NodeView, picture: Picture, upgrades: UpgradePolicy) -> I
     if waiting is None:
         return
     after = DecisionFacts(snapshot, upgrades)
-    yield Remedy("install a driver on the host, or see why the one there does not work: driver.enabled is false, so gpuward installs none",
+    yield Remedy("install a driver on the host, or see why the one there does not work: driver.enabled is false, so gpuward "
+                 "installs none",
                  f"init container {_STEP} finds it, and the rest of the GPU stack starts",
                  (f"kubectl logs {quote(waiting.name)} -n {quote(snapshot.namespace)} -c {_STEP}",), after)
     yield Remedy("or have gpuward install drivers: set driver.enabled to true", "the node gets a driver pod",

@@ -56,7 +56,7 @@ class Counts(msgspec.Struct, frozen=True, gc=False):
     """Nodes that it was taken from, while there are others."""
 
     def with_unfinished(self, states: Mapping[State | None, int]) -> Counts:
-        """Return the same counts with so many of the nodes that are up to date in these states instead, at the end of an upgrade."""
+        """Return the same counts with so many of the nodes that are up to date in these states of an upgrade instead."""
         failed, every = states.get(State.FAILED, 0), sum(states.values())
         if not every:
             return self

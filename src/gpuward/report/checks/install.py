@@ -144,9 +144,11 @@ def policy(facts: Inspected) -> Iterator[Finding]:
     for problem in facts.policy.problems:
         yield _judged(problem, facts.policy.name)
     if facts.policy.driverless:
-        yield Finding("policy", Level.WARN, f"ClusterPolicy {facts.policy.name} leaves drivers to NVIDIADrivers, and there is none: no "
-                      "node gets a driver", "create one that is like examples/nvidiadriver.yaml and has the version that you want: it "
-                      "replaces another one that nodes run")
+        yield Finding(
+            "policy", Level.WARN,
+            f"ClusterPolicy {facts.policy.name} leaves drivers to NVIDIADrivers, and there is none: no node gets a driver",
+            "create one that is like examples/nvidiadriver.yaml and has the version that you want: it replaces another one that "
+            "nodes run")
     elif facts.policy.name and not facts.policy.problems:
         yield Finding("policy", Level.OK, f"ClusterPolicy {facts.policy.name} can be followed")
     for name in facts.policy.ignored:
