@@ -75,7 +75,7 @@ def is_given_gpus(made: dict[str, Any], *, nri: bool) -> bool:
         return True
     if nri:  # there the variable is heeded by nobody
         asked = made["metadata"].get("annotations", {}).get(f"nvidia.cdi.k8s.io/container.{check['name']}")
-        return asked == "management.nvidia.com/gpu=all"
+        return bool(asked == "management.nvidia.com/gpu=all")
     visible = {each["name"]: each["value"] for each in check["env"]}.get("NVIDIA_VISIBLE_DEVICES")
     # ACCEPT_NVIDIA_VISIBLE_DEVICES_ENVVAR_WHEN_UNPRIVILEGED=false
     return visible == "all" and check["securityContext"].get("privileged", False) is True
@@ -84,7 +84,7 @@ def is_given_gpus(made: dict[str, Any], *, nri: bool) -> bool:
 @pytest.mark.parametrize("nri", [False, True])
 @pytest.mark.parametrize(("component", "resource"), [("cuda", ""), ("plugin", "nvidia.com/gpu")])
 def test_the_pod_is_given_gpus_wherever_nvidias_is(component: str, resource: str, nri: bool) -> None:
-    daemonset = {"metadata": {}, "spec": {"template": {"spec": {}}}}
+    daemonset: dict[str, Any] = {"metadata": {}, "spec": {"template": {"spec": {}}}}
     made = pod(ValidatorSettings(component, node="n", namespace="g"), "name", "app", daemonset, resource)
     assert is_given_gpus(made, nri=nri)
     assert not (resource and made["spec"]["initContainers"][0]["securityContext"].get("privileged"))
