@@ -373,11 +373,18 @@ async def test_a_host_whose_device_plugin_does_not_stop_keeps_no_other_cordoned_
     (plugin,) = stage.pods("nvidia-sandbox-device-plugin-daemonset", "gpu-1")
     held = {"metadata": {"finalizers": ["example.com/held"]}}
     await stage.user.patch_merge(resources.PODS, plugin["metadata"]["name"], held, names.DEFAULT_NAMESPACE)
+    seen: list[bool] = []
+    stage.sandbox.store.subscribe(lambda event: seen.append(bool(event.obj["spec"].get("unschedulable")))
+                                  if event.obj["metadata"]["name"] == "gpu-2" else None, "nodes")
+    passes = stage.operator.labels.passes
     await stage.patch_policy("vgpuManager/enabled", False)
-    await stage.rest(1200)
+    await stage.rest(30)
     assert (loaded(stage), stage.cordons()) == ([MANAGED, MANAGED], list(HOSTS))
-    await stage.until(lambda: loaded(stage) == ["", ""], within=900)
+    await stage.until(lambda: loaded(stage) == ["", ""], within=60)
     await stage.until(lambda: stage.cordons() == ["gpu-1"])
+    assert [each for each, before in zip(seen, [False, *seen], strict=False) if each is not before] == [True, False]
+    await stage.rest(1800)
+    assert stage.operator.labels.passes - passes < 200, "nothing is looked at again and again"
     assert "has not stopped in its time" in reason_of(await explanation_of(stage, "gpu-1"))
 
 

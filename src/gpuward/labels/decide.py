@@ -135,7 +135,8 @@ def _decide(node: NodeView, pods: Sequence[PodView], rules: _Rules) -> _Found:
         patch = rules.finished(without_offers(patch) if until is not None else without_note(patch, node), node, pods)
         settled = patch is None and kept is None and operands is None and not (
             drivers.is_open(node, pods) or rules.managers.left_anything(node))
-        return _Found(node.name, patch, settled=settled and until is None, until=until or drivers.rests_until(node),
+        ends = until if until is not None and until > rules.now else drivers.rests_until(node)
+        return _Found(node.name, patch, settled=settled and until is None, until=ends,
                       used=kept or operands or drivers.kept_for(node, pods))
     return _Found(node.name, _told(node, policy, pods, drivers))
 

@@ -77,7 +77,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     """The NVIDIADriver within whose limits the node was admitted: it counts there although it was moved to another one since."""
     cordon: CordonOwner | None = None
     changing: float = 0.0
-    """Since when it has our cordon as its driver goes by a change of its labels, if it does; such a node has no upgrade."""
+    """Since when its driver is about to go, by a change of its labels or with the DaemonSet of a host: under our cordon, or under
+    somebody else's that stays. Such a node has no upgrade."""
     forced: bool = False
     """Whether the driver is restarted or validated anew even if in step: somebody asked for it, or broke an upgrade off."""
     failure: Failure | None = None

@@ -30,6 +30,7 @@ from gpuward.operands.nvidiadriver.status import NOT_APPLIED
 from gpuward.operands.pod_security import labelled
 from gpuward.operands.render import render
 from gpuward.operands.rollout import Rollout, beside, held_up, unchecked
+from gpuward.operands.sandboxes.going import due
 from gpuward.operands.sandboxes.handing_over import behind_hosts, hand_over, waits_for_hosts
 from gpuward.operands.sandboxes.in_use import spare_drivers_in_use
 from gpuward.operands.state import OperandState
@@ -91,7 +92,8 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
         verdict = msgspec.structs.replace(verdict, rights=rights)
         wanted = status_of(verdict, view.body.get("status") or {}, snapshot.namespace, now, held)
         write = status_write(view, KIND, verdict, wanted, now, memory.worded)
-        return Reconciliation([*ignored, *actions, *write.actions], write.wake_at, verdict, waiting, rights)
+        wakes = [at for at in (write.wake_at, due(snapshot, now)) if at is not None]
+        return Reconciliation([*ignored, *actions, *write.actions], min(wakes, default=None), verdict, waiting, rights)
 
     if active.valid is None:
         held = _held_up(rollout, "InvalidPolicy", "the ClusterPolicy is invalid")

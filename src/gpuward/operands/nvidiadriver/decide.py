@@ -26,6 +26,7 @@ from gpuward.operands.nvidiadriver.owners import with_owners
 from gpuward.operands.nvidiadriver.pools import Pool, is_unknown, owns, pools_of
 from gpuward.operands.nvidiadriver.render import NAME, render_driver, startup_probe
 from gpuward.operands.nvidiadriver.takeover import Found, taking_over, there_for
+from gpuward.operands.sandboxes.going import due
 from gpuward.operands.state import OperandState
 from gpuward.operands.status import Verdict, status_of
 from gpuward.operands.statuses import Worded, lacking, refusal, status_write, unapplied, waiting_states
@@ -78,7 +79,9 @@ def decide_drivers(snapshot: Snapshot, policies: PoliciesInForce, images: Mappin
     """Return the writes that the NVIDIADrivers need, and the status of each, while the ClusterPolicy leaves drivers to them."""
     driving = _decided(snapshot, policies, images, now, memory)
     hosts = departing_hosts(snapshot, driving.made, now, placed=policies.in_force) if policies.policy.valid is not None else ()
-    return msgspec.structs.replace(driving, actions=with_owners([*driving.actions, *hosts], snapshot, policies))
+    wakes = [at for at in (driving.wake_at, due(snapshot, now)) if at is not None]
+    return msgspec.structs.replace(driving, actions=with_owners([*driving.actions, *hosts], snapshot, policies),
+                                   wake_at=min(wakes, default=None))
 
 
 def _decided(snapshot: Snapshot, policies: PoliciesInForce, images: Mapping[str, str], now: float,
