@@ -14,9 +14,9 @@ from gpuward.model.states import State
 from tests.journeys.looking import explanation_of, looking
 from tests.journeys.stage import Stage, on_stage
 from tests.journeys.test_removed import COMPILED, MODES, PRECOMPILED, driver_sets, installed
-from tests.journeys.test_rolloutpolicy import apply
+from tests.journeys.test_rolloutpolicy import apply, edit
 from tests.journeys.test_status_screen import shown
-from tests.journeys.test_waves import ALL_AT_ONCE, on_new, promote
+from tests.journeys.test_waves import ALL_AT_ONCE, approve, on_new, promote
 from tests.journeys.test_windows import ask
 
 POOL = ("example.com/pool", "canary")
@@ -72,6 +72,17 @@ def begun_waves(stage: Stage) -> list[str]:
     objects = [*stage.sandbox.store.list("clusterpolicies.nvidia.com"), *stage.sandbox.store.list("nvidiadrivers.nvidia.com")]
     return [labels for one in objects for labels in json.loads(
         (one["metadata"].get("annotations") or {}).get(names.BEGUN_WAVES, "{}")).get("began", ())]
+
+
+@on_stage(gpu_nodes=2, upgrade=ALL_AT_ONCE)
+async def test_who_approves_of_a_wave_without_a_node_is_told_what_helps(stage: Stage) -> None:
+    await begun(stage, COMPILED)
+    await edit(stage, waves=[{**CANARY, "approval": "Required"}])
+    await stage.until(lambda: stage.hold("gpu-2") == "WaveSoaking", within=600)
+    stage.sandbox.remove_node("gpu-1")
+    await stage.until(lambda: stage.hold("gpu-2") == "WaveEmpty", within=120)
+    (told,) = await approve(stage)
+    assert "wave canary has no node any more: label another one, or go on with `gpuward promote`: nothing is written" in told
 
 
 @MODES

@@ -27,7 +27,7 @@ from gpuward.model.states import State
 from gpuward.model.waves import WavePhase
 from gpuward.rehearse.assumptions import Assumptions, DrawnDelays
 from gpuward.rehearse.captured import Captured, read_capture
-from gpuward.rehearse.results import Rehearsal, Run
+from gpuward.rehearse.results import Phase, Rehearsal, Run
 from gpuward.report.when import When
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.builders import deployment
@@ -224,6 +224,23 @@ def crowd() -> Captured:
             return await capture(stage)
 
     return run_virtual(play)
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_nothing_happens_to_a_driver_that_stays(paused: bool) -> None:
+    async def play() -> Captured:
+        async with playing(at_pace(2)) as stage:
+            await installed(stage)
+            await stage.deploy("stuck", 1, node="gpu-2", max_unavailable=0)
+            await stage.patch_policy("driver/upgradePolicy/autoUpgrade", not paused)
+            await stage.rest(10)
+            return await capture(stage)
+
+    run = of(play).first
+    stays = [node for node in run.nodes if node.started is None]
+    assert [node.name for node in stays] == (["gpu-1", "gpu-2"] if paused else ["gpu-2"])
+    assert [span for node in stays for span in node.spans if span.phase is Phase.DRIVER] == []
+    assert [node.done for node in stays if node.done is not None] == []
 
 
 def test_what_would_shorten_it_is_rehearsed_too(crowd: Captured) -> None:

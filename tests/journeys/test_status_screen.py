@@ -196,6 +196,19 @@ async def test_without_an_operator_no_node_is_said_to_be_unknown_that_discovery_
 
 
 @on_stage(gpu_nodes=2)
+async def test_operands_whose_daemonsets_are_gone_are_named_one_by_one(stage: Stage) -> None:
+    await stage.installed()
+    await stage.kill_operator()
+    gone = ("nvidia-device-plugin-daemonset", "gpu-feature-discovery")
+    for name in gone:
+        await stage.user.delete(resources.DAEMON_SETS, name, names.DEFAULT_NAMESPACE)
+    await stage.rest(30)
+    lines = await shown(stage)
+    assert "operands  6 of 8 ready" in lines
+    assert sum(line.endswith(" 0/0  its DaemonSet does not exist") for line in lines) == len(gone)
+
+
+@on_stage(gpu_nodes=2)
 async def test_who_waits_under_an_invalid_policy_is_told_of_it(stage: Stage) -> None:
     await stage.installed()
     await stage.patch_policy("driver/upgradePolicy/maxUnavailable", "abc")

@@ -173,7 +173,9 @@ def _operands(operands: Sequence[OperandReport], picture: Picture) -> list[tuple
     if not waiting:
         return [(f"operands  all {len(operands)} ready{but}", "")]
     ready = f"operands  {len(operands) - len(waiting)} of {len(operands)} ready{but}"
-    if len(waiting) > 1 and len({one.waits for one in waiting}) == 1 and not any(one.desired or one.stuck for one in waiting):
+    unknown = not any(node.gpu_present for node in picture.snapshot.nodes.values())
+    if unknown and len(waiting) > 1 and len({one.waits for one in waiting}) == 1 and not any(
+            one.desired or one.stuck for one in waiting):
         return [(f"{ready}: {waiting[0].waits}", "red")]
     return [(ready, ""),
             *((f"{INDENT}{one.name} {one.ready}/{one.desired}  {one.stuck or one.waits}", "red") for one in waiting),

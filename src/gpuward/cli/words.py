@@ -89,10 +89,15 @@ async def cases(client: Client, namespace: str, driver: str, verb: str) -> list[
     upgrades = {policy.driver: policy for policy in picture.drivers.upgrades if not (policy.unowned or policy.gone)}
     found = ((rollout, rollout.view.name if rollout.driver else "") for rollout in chosen)
     nodes = {policy.driver: gather(picture.snapshot, policy) for policy in picture.drivers.upgrades}
-    coming = {name: comers((node for driver, others in nodes.items() if driver != name for node in others), name) if name else []
-              for name in upgrades}
+    coming = {name: _settled(comers((node for driver, others in nodes.items() if driver != name for node in others), name))
+              if name else [] for name in upgrades}
     return [Case(rollout, upgrades[name], waves.get(name), picture, (*nodes[name], *coming[name]))
             for rollout, name in found if name in upgrades]
+
+
+def _settled(coming: Sequence[NodeFacts]) -> list[NodeFacts]:
+    """Return the nodes of which it is known what they will get where they go."""
+    return [node for node in coming if node.moving is None]
 
 
 def _chosen(rollouts: Rollouts, driver: str, verb: str) -> Sequence[PolicyRollout]:
@@ -229,6 +234,9 @@ def _not_to_approve(case: Case, awaited: WaveStatus | None, wave: str) -> str:
         return f"there is nothing to approve of wave {wave}, as nodes wait for wave {awaited.name}"
     if not _wants_approval(case, awaited.name):
         return f"there is nothing to approve, as wave {awaited.name} asks for none"
+    if awaited.phase is WavePhase.EMPTY:
+        return (f"there is nothing to approve, as wave {awaited.name} has no node any more: label another one, or go on with "
+                f"`gpuward promote{case.option}`")
     if awaited.phase not in (WavePhase.APPROVAL, WavePhase.SOAKS, WavePhase.ANALYSIS, WavePhase.ANALYSIS_FAILED):
         return f"there is nothing to approve yet, as {awaited.done} of {awaited.total} nodes of wave {awaited.name} are done"
     if (before := _approved(case, awaited)) is not None:

@@ -20,7 +20,7 @@ from gpuward.upgrade.node_decision import DecisionCache
 from gpuward.upgrade.removals import with_removals
 from gpuward.upgrade.scope import concerns
 from gpuward.upgrade.staging import with_staging
-from gpuward.upgrade.waves_of_comers import with_comers
+from gpuward.upgrade.waves_of_comers import coming_to_others, with_comers
 from gpuward.upgrade.workloads import with_workloads
 
 T = TypeVar("T")
@@ -49,8 +49,9 @@ class Planner:
         troubles: dict[str, str] = {}
         found = {policy.driver: _tried(policy, troubles, partial(survey, snapshot, policy, now, self._memories[policy.driver]))
                  for policy in policies}
-        sound = with_comers((each for each in found.values() if each is not None), snapshot)
-        found = {name: None for name in found} | {each.policy.driver: each for each in sound}
+        coming = coming_to_others(each for each in found.values() if each is not None)
+        found = {name: None if each is None else _tried(each.policy, troubles, partial(with_comers, each, coming, snapshot))
+                 for name, each in found.items()}
         fleets = Fleets((each.policy, each.fleet) for each in found.values() if each is not None)
         plans = {name: None if each is None else _tried(each.policy, troubles, partial(_settled, snapshot, each, now, fleets))
                  for name, each in found.items()}

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gpuward import names
+from gpuward.model.driver import is_driver_pod
 from gpuward.model.explain import sentence
 from gpuward.model.passes import Pass
 from gpuward.model.plan import Hold, Plan
@@ -39,7 +40,7 @@ class _Node:
         self.started: float | None = None
         self.done: float | None = None
         self.is_behind = False
-        """Whether the driver that it should have is not loaded and ready."""
+        """Whether it is about to get its first driver, and that is not loaded and validated yet."""
         self.out_since: float | None = None
         self.out = 0.0
         self.evicted = 0
@@ -59,14 +60,17 @@ class _Node:
             self.spans.append(Span(self.phase, self.since, at))
         self.phase, self.since = phase, at
 
-    def plan(self, up_to_date: bool, at: float) -> None:
-        """Take whether it has the driver that it should have. Where it gets its first one, no label tells of that."""
+    def plan(self, up_to_date: bool, bare: bool, at: float) -> None:
+        """Take whether it has the driver that it should have, and whether it is `bare`, without a driver pod that is ready. Where
+        it gets its first one, no label tells of that; one that waits for another driver has one, and nothing happens to it.
+        """
+        behind = not up_to_date and (bare or self.is_behind)
         if self.started is None and self.is_behind and up_to_date:
             self.done = at
             self.enter(Phase.DONE, at)
-        elif self.started is None and not up_to_date and self.phase in {None, Phase.DONE}:
+        elif self.started is None and behind and self.phase in {None, Phase.DONE}:
             self.enter(Phase.DRIVER, at)
-        self.is_behind = not up_to_date
+        self.is_behind = behind
 
     def hold(self, hold: Hold | None, at: float) -> None:
         """Take what the node waits for from now on."""
@@ -138,7 +142,9 @@ class Watching:
                 held = node.held
                 node.hold(status.hold, seen.at - self.began)
                 self.moved = seen.at if held != node.held else self.moved
-                node.plan(status.up_to_date, seen.at - self.began)
+                bare = not any(pod.ready and is_driver_pod(pod, seen.snapshot.namespace)
+                               for pod in seen.snapshot.pods.get(name, ()))
+                node.plan(status.up_to_date, bare, seen.at - self.began)
 
     def node_changed(self, event: Event, now: float) -> None:
         """Take a change of a Node."""
@@ -147,7 +153,8 @@ class Watching:
             return
         at = now - self.began
         state = parse_state((event.obj["metadata"].get("labels") or {}).get(names.UPGRADE_STATE, ""))
-        phase, before = _PHASES.get(state) if state is not None else None, node.phase
+        before, gets_first = node.phase, node.is_behind and node.started is None
+        phase = _PHASES.get(state) if state is not None else before if gets_first else None
         if phase is not Phase.DONE or node.started is not None or not node.is_behind:
             node.enter(phase, at)
         under_way = state in IN_PROGRESS

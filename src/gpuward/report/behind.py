@@ -22,10 +22,11 @@ def behind_stuck_waves(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce
                if isinstance(hold.what, WaveNotDone) and when_of(plan.nodes[name]) is When.NEXT}
     if not awaited:
         return frozenset()
-    unable, drivers = set[str](), dict[str, set[str]]()
+    unable, driver, known = set[str](), dict[str, str](), {each.driver for each in plan.waves}
     for policy in policies.upgrades:
         for node in gather(snapshot, policy):
-            drivers[node.node.name] = {policy.driver, *([node.moving.owner] if node.moving is not None else [])}
+            goes = node.moving.owner if node.moving is not None else policy.driver
+            driver[node.node.name] = goes if goes in known else policy.driver
             if is_unable(node):  # its wave does not wait for it, once another one of it is done
                 unable.add(node.node.name)
     held = {name for name, status in plan.nodes.items() if when_of(status) in _STUCK}
@@ -35,4 +36,4 @@ def behind_stuck_waves(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce
             left = set(wave.waiting)
             if held & left and (held & left - unable or (not wave.done and held >= left)):
                 stuck.add((each.driver, wave.name))
-    return frozenset(name for name, wave in awaited.items() if any((driver, wave) in stuck for driver in drivers.get(name, ())))
+    return frozenset(name for name, wave in awaited.items() if (driver.get(name), wave) in stuck)

@@ -44,7 +44,8 @@ def wave_waits(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | N
 def waits_before(place: int, node: Candidate, waves: Waves, policy: UpgradePolicy) -> WaveWait | None:
     """Return what a node waits for in the waves before its own."""
     rollout = policy.rollout
-    about = About(counts_for(rollout.approved, node), counts_for(rollout.promoted, node), runs_any(rollout.begun.targets, node))
+    begun = node.moving is not None or runs_any(rollout.begun.targets, node)  # what it gets elsewhere may not be known yet
+    about = About(counts_for(rollout.approved, node), counts_for(rollout.promoted, node), begun)
     found = (waits_after(gate, policy, waves.zone, about) for gate in waves.gates[:place])
     return next((each for each in found if each is not None), None)
 

@@ -147,7 +147,7 @@ def policy(facts: Inspected) -> Iterator[Finding]:
         yield Finding(
             "policy", Level.WARN,
             f"ClusterPolicy {facts.policy.name} leaves drivers to NVIDIADrivers, and there is none: no node gets a driver",
-            "create one that is like examples/nvidiadriver.yaml and has the version that you want: it replaces another one that "
+            "create one like examples/nvidiadriver.yaml with the version that you want: that version replaces whatever driver "
             "nodes run")
     elif facts.policy.name and not facts.policy.problems:
         yield Finding("policy", Level.OK, f"ClusterPolicy {facts.policy.name} can be followed")
