@@ -78,7 +78,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     cordon: CordonOwner | None = None
     changing: float = 0.0
     """Since when its driver is about to go, by a change of its labels or with the DaemonSet of a host: under our cordon, or under
-    somebody else's that stays. Such a node has no upgrade."""
+    somebody else's that stays. Such a node has no upgrade.
+    """
     forced: bool = False
     """Whether the driver is restarted or validated anew even if in step: somebody asked for it, or broke an upgrade off."""
     failure: Failure | None = None
