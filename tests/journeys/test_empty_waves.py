@@ -34,6 +34,15 @@ async def begun(stage: Stage, mode: str) -> str:
     return old
 
 
+async def emptied(stage: Stage, mode: str) -> str:
+    """Take the only node of the canary away while it soaks, and return the old driver."""
+    old = await begun(stage, mode)
+    await stage.until(lambda: stage.driver("gpu-1") != old and stage.hold("gpu-2") == "WaveSoaking", within=600)
+    stage.sandbox.remove_node("gpu-1")
+    await stage.until(lambda: stage.hold("gpu-2") == "WaveEmpty", within=120)
+    return old
+
+
 @pytest.mark.parametrize("when", ["under way", "soaks"])
 @MODES
 def test_nobody_follows_a_canary_that_was_deleted_until_somebody_says_so(mode: str, when: str) -> None:
@@ -154,10 +163,7 @@ def test_a_second_wave_with_the_same_labels_that_never_had_a_node_holds_nobody(m
 
 @on_stage(gpu_nodes=4, upgrade=ALL_AT_ONCE)
 async def test_nobody_follows_though_a_node_starts_with_another_kernel(stage: Stage) -> None:
-    old = await begun(stage, PRECOMPILED)
-    await stage.until(lambda: stage.driver("gpu-1") != old and stage.hold("gpu-2") == "WaveSoaking", within=600)
-    stage.sandbox.remove_node("gpu-1")
-    await stage.until(lambda: stage.hold("gpu-2") == "WaveEmpty", within=120)
+    old = await emptied(stage, PRECOMPILED)
     await stage.label("gpu-4", names.NFD_KERNEL, "5.15.0-999-generic")
     await stage.rest(7200)
     assert (stage.driver("gpu-2"), stage.driver("gpu-3"), stage.hold("gpu-2"), stage.cordons()) == (old, old, "WaveEmpty", [])
@@ -169,10 +175,7 @@ async def test_nobody_follows_though_a_node_starts_with_another_kernel(stage: St
 def test_nobody_follows_though_the_daemonset_of_the_driver_is_made_anew(mode: str) -> None:
     @on_stage(gpu_nodes=3, upgrade=ALL_AT_ONCE)
     async def scenario(stage: Stage) -> None:
-        old = await begun(stage, mode)
-        await stage.until(lambda: stage.driver("gpu-1") != old and stage.hold("gpu-2") == "WaveSoaking", within=600)
-        stage.sandbox.remove_node("gpu-1")
-        await stage.until(lambda: stage.hold("gpu-2") == "WaveEmpty", within=120)
+        old = await emptied(stage, mode)
         for name in driver_sets(stage):
             await stage.user.delete(resources.DAEMON_SETS, name, names.DEFAULT_NAMESPACE, propagation="Orphan")
         await stage.rest(7200)

@@ -6,8 +6,7 @@ from gpuward.model.explain import sentence
 from gpuward.model.states import State
 from tests.journeys.looking import explanation_of
 from tests.journeys.stage import Stage, on_stage
-from tests.journeys.test_nvidiadriver import driver_pods
-from tests.journeys.test_removed import COMPILED, MODES, installed, remove
+from tests.journeys.test_removed import COMPILED, MODES, installed
 from tests.journeys.test_rolloutpolicy import apply
 from tests.journeys.test_status_screen import shown
 from tests.journeys.test_waves import ALL_AT_ONCE, on_new
@@ -71,19 +70,3 @@ async def test_a_freeze_of_a_wave_holds_its_nodes_alone(stage: Stage) -> None:
     assert "night: 0 of 1 done, waits (1 WindowShut)" in "\n".join(await shown(stage))
     await stage.rest(600)
     assert on_new(stage, old) == ["gpu-1", "gpu-2"]
-
-
-@MODES
-def test_a_removal_goes_by_the_windows_of_the_rollout_alone(mode: str) -> None:
-    @on_stage(gpu_nodes=2)
-    async def scenario(stage: Stage) -> None:
-        await installed(stage, mode)
-        await apply(stage, waves=[{"name": "all", "windows": [window(0, 9000)]}], windows=[window(1800, 3600)])
-        await stage.rest(5)
-        before = stage.drivers()
-        await remove(stage, mode)
-        await stage.rest(1700)
-        assert (stage.drivers(), len(driver_pods(stage))) == (before, 2)
-        await stage.until(lambda: not driver_pods(stage), within=3600)
-
-    scenario()

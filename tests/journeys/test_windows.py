@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from gpuward import names
 from gpuward.cli.waiting import stopped
 from gpuward.kube import resources
@@ -62,12 +64,14 @@ def test_nothing_starts_before_a_window_opens_and_all_goes_on_when_it_does(mode:
     scenario()
 
 
+@pytest.mark.parametrize("in_a_wave", [False, True])
 @MODES
-def test_a_removal_waits_for_a_window_too(mode: str) -> None:
+def test_a_removal_waits_for_a_window_too_and_goes_by_no_wave_s(mode: str, in_a_wave: bool) -> None:
     @on_stage(gpu_nodes=2)
     async def scenario(stage: Stage) -> None:
         await installed(stage, mode)
-        await apply(stage, windows=[window(1800, 3600)])
+        waves = [{"name": "all", "windows": [window(0, 9000)]}] if in_a_wave else []
+        await apply(stage, waves=waves, windows=[window(1800, 3600)])
         await stage.rest(5)
         before = stage.drivers()
         await remove(stage, mode)

@@ -103,13 +103,19 @@ def test_a_pod_ends_when_its_containers_have_or_its_grace_is_over(asked: int | N
     play(story)
 
 
+async def stuck() -> Cluster:
+    """Return a cluster with a pod that was deleted and does not end."""
+    cluster = Cluster(linux_node("cpu-1"))
+    cluster.add(pod())
+    await cluster.until(lambda: is_ready(current(cluster)))
+    cluster.sim.faults.add(Fault(FaultKind.STUCK_TERMINATING, pod="p"))
+    cluster.delete(current(cluster))
+    return cluster
+
+
 def test_a_pod_that_is_stuck_ends_only_when_the_fault_does() -> None:
     async def story() -> None:
-        cluster = Cluster(linux_node("cpu-1"))
-        cluster.add(pod())
-        await cluster.until(lambda: is_ready(current(cluster)))
-        cluster.sim.faults.add(Fault(FaultKind.STUCK_TERMINATING, pod="p"))
-        cluster.delete(current(cluster))
+        cluster = await stuck()
         await cluster.rest(600)
         assert is_terminating(current(cluster))
         cluster.sim.faults.clear()
@@ -120,11 +126,7 @@ def test_a_pod_that_is_stuck_ends_only_when_the_fault_does() -> None:
 
 def test_a_pod_that_is_stuck_has_no_process_any_more_after_a_reboot() -> None:
     async def story() -> None:
-        cluster = Cluster(linux_node("cpu-1"))
-        cluster.add(pod())
-        await cluster.until(lambda: is_ready(current(cluster)))
-        cluster.sim.faults.add(Fault(FaultKind.STUCK_TERMINATING, pod="p"))
-        cluster.delete(current(cluster))
+        cluster = await stuck()
         await cluster.rest(60)
         cluster.sim.kubelets.reboot("cpu-1")
         await cluster.until(lambda: cluster.store.find("pods", "ml", "p") is None, within=5)
