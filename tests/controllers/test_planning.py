@@ -11,6 +11,9 @@ from gpuward import names
 from gpuward.controllers.planning import AFTER_TROUBLE, Planner, merged
 from gpuward.model.actions import CreatePod, DeletePod, GrantNodes
 from gpuward.model.containers import PodShape, Pull, PullProgress
+from gpuward.model.explain import sentence
+from gpuward.model.owners import Claim
+from gpuward.model.placement import Placing
 from gpuward.model.plan import Counts, NodeStatus, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
@@ -58,6 +61,23 @@ def test_a_policy_about_which_nothing_can_be_decided_holds_its_own_nodes_only() 
     assert plan.wake_at == NOW + AFTER_TROUBLE
     with pytest.raises(AttributeError):
         planner.decide(msgspec.structs.replace(snapshot, daemonsets=(broken,)), [A], NOW)
+
+
+def test_a_node_waits_while_nothing_can_be_decided_where_it_goes() -> None:
+    labels = {"n0": "b", "n1": "a", "n2": "b", "n3": "b"}
+    placing = Placing(tuple(Claim(name, {"pool": name}) for name in "ab"))
+    snapshot = pools()
+    nodes = {name: msgspec.structs.replace(node, labels={**node.labels, "pool": labels[name]})
+             for name, node in snapshot.nodes.items()}
+    snapshot = msgspec.structs.replace(snapshot, nodes=nodes)
+    a, b = (msgspec.structs.replace(policy, placing=placing) for policy in (A, B))
+    assert Planner().decide(snapshot, [a, b], NOW).nodes["n0"].state is not State.UPGRADE_REQUIRED
+    nonsense: Any = None
+    plan = Planner().decide(snapshot, [a, msgspec.structs.replace(b, rollout=nonsense)], NOW)
+    assert set(plan.troubles) == {"b"}
+    assert plan.nodes["n0"].state is State.UPGRADE_REQUIRED
+    assert "NVIDIADriver b, to which it goes: " in sentence(plan.holds["n0"])
+    assert plan.nodes["n1"].state is not State.UPGRADE_REQUIRED, "what stays goes on"
 
 
 def brought(policy: UpgradePolicy, parallel: int = 5) -> UpgradePolicy:

@@ -49,10 +49,11 @@ class Planner:
         troubles: dict[str, str] = {}
         found = {policy.driver: _tried(policy, troubles, partial(survey, snapshot, policy, now, self._memories[policy.driver]))
                  for policy in policies}
-        coming = coming_to_others(each for each in found.values() if each is not None)
+        # Nodes that go to a policy that cannot be surveyed are on their way there all the same.
+        coming = coming_to_others((each for each in found.values() if each is not None), drivers)
         found = {name: None if each is None else _tried(each.policy, troubles, partial(with_comers, each, coming, snapshot))
                  for name, each in found.items()}
-        fleets = Fleets((each.policy, each.fleet) for each in found.values() if each is not None)
+        fleets = Fleets(((each.policy, each.fleet) for each in found.values() if each is not None), troubles)
         plans = {name: None if each is None else _tried(each.policy, troubles, partial(_settled, snapshot, each, now, fleets))
                  for name, each in found.items()}
         self._last = {name: self._waiting(name, troubles[name], now) if plan is None else plan for name, plan in plans.items()}

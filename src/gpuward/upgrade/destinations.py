@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
+from types import MappingProxyType
 
 import msgspec
 
@@ -12,6 +13,7 @@ from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS
+from gpuward.model.waits import Undecided
 from gpuward.model.waves import Aborted
 from gpuward.upgrade.comers import wave_limit_there, waves_there, windows_there
 from gpuward.upgrade.domains import DomainUse
@@ -26,9 +28,13 @@ _GATES = (*_PERMITTING_GATES, wave_limit_there, max_unavailable, max_parallel)
 
 
 class Fleets:
-    """Hold the fleet of every policy while nodes of each are admitted, one after the other."""
+    """Hold the fleet of every policy while nodes of each are admitted, one after the other.
 
-    def __init__(self, found: Iterable[tuple[UpgradePolicy, Fleet]]) -> None:
+    `troubles` has what went wrong with those that have none.
+    """
+
+    def __init__(self, found: Iterable[tuple[UpgradePolicy, Fleet]], troubles: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._troubles = dict(troubles)
         self._found = {policy.driver: (policy, fleet) for policy, fleet in found}
         if len(self._found) > 1 and any(policy.rollout.domains is not None for policy, _ in self._found.values()):
             uses = {driver: fleet.domains for driver, (_, fleet) in self._found.items()}
@@ -47,7 +53,7 @@ class Fleets:
         """
         there = self._destination(node, policy)
         if there is None:
-            return None
+            return self._held_by_trouble_there(node, policy)
         limits, fleet = there
         name = frozenset({node.node.name})
         grown = msgspec.structs.replace(
@@ -82,13 +88,25 @@ class Fleets:
             for driver, (_, fleet) in self._found.items():
                 self._set_domains(driver, fleet.domains.admitted(node.node.name, domains))
 
+    def _held_by_trouble_there(self, node: NodeFacts, policy: UpgradePolicy) -> Hold | None:
+        owner = _goes_to(node, policy)
+        trouble = self._troubles.get(owner) if owner and owner not in self._found else None
+        if trouble is None:
+            return None
+        return Hold(Undecided(f"NVIDIADriver {owner}, to which it goes: {trouble}"), node.record.since)
+
     def _set_domains(self, driver: str, use: DomainUse) -> None:
         policy, fleet = self._found[driver]
         self._found[driver] = policy, msgspec.structs.replace(fleet, domains=use)
 
     def _destination(self, node: NodeFacts, policy: UpgradePolicy) -> tuple[UpgradePolicy, Fleet] | None:
-        owner = node.moving.owner if node.moving is not None else ""
-        return self._found.get(owner) if owner and owner != policy.driver else None
+        owner = _goes_to(node, policy)
+        return self._found.get(owner) if owner else None
+
+
+def _goes_to(node: NodeFacts, policy: UpgradePolicy) -> str:
+    owner = node.moving.owner if node.moving is not None else ""
+    return owner if owner != policy.driver else ""
 
 
 def _troubles(node: NodeFacts, there: Fleet, policy: UpgradePolicy) -> dict[str, Trouble]:

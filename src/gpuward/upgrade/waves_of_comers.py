@@ -19,10 +19,9 @@ from gpuward.upgrade.words import aborted, counts_for
 replace = msgspec.structs.replace
 
 
-def coming_to_others(found: Iterable[Survey]) -> Mapping[str, Sequence[NodeDecision]]:
-    """Return the nodes that go to each NVIDIADriver from another policy."""
-    found = list(found)
-    coming: dict[str, list[NodeDecision]] = {each.policy.driver: [] for each in found if each.policy.driver}
+def coming_to_others(found: Iterable[Survey], drivers: Iterable[str]) -> Mapping[str, Sequence[NodeDecision]]:
+    """Return the nodes that go to each of these NVIDIADrivers from another policy."""
+    coming: dict[str, list[NodeDecision]] = {driver: [] for driver in drivers if driver}
     for each in found:
         for node in each.nodes:
             owner = _owner(node)
