@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from gpuward import names
 from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
@@ -74,3 +76,24 @@ async def no_driver_is_taken_for_one(stage: Stage) -> None:
     await stage.rest(300)
     assert [stage.driver(node) for node in ("gpu-2", "gpu-3")] == [OLD, OLD], "the one node that may be out of service is gpu-1"
     assert stage.hold("gpu-2") == "NoNodeMayStart"
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_node_with_a_claim_stays_for_containers(known: bool) -> None:
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        await stage.installed()
+        await stage.patch_policy("sandboxWorkloads", {"enabled": True})
+        await stage.rest(30)
+        if known:
+            stage.sandbox.apply(CLAIM)
+            allocate(stage, names.DRA_DRIVER)
+        stage.sandbox.apply(pod_with_the_claim())
+        await stage.rest(5)
+        for node in ("gpu-1", "gpu-2"):
+            await stage.label(node, names.WORKLOAD_CONFIG, "vm-passthrough")
+        await stage.until(lambda: stage.driver("gpu-2") != OLD)
+        await stage.rest(300)
+        assert (stage.driver("gpu-1"), stage.hold("gpu-1")) == (OLD, "WorkloadKept")
+
+    scenario()

@@ -116,10 +116,12 @@ def is_for_virtual_machines(node: NodeView) -> bool:
 
 
 def uses_gpus(pod: PodView, node: NodeView, namespace: str, *, variable: bool) -> bool:
-    """Tell whether a pod uses its node's GPUs, for whatever they are."""
+    """Tell whether a pod uses its node's GPUs, for whatever they are. One that asks for 0 of them does not; a claim counts even
+    where no container is known to be given its devices.
+    """
     if pod.finished or pod.was_left_by(node) or comes_with_driver(pod, namespace):
         return False
-    given = pod.uses_vm_gpu or (pod.uses_gpu and not pod.idle_claim)
+    given = pod.uses_vm_gpu or (pod.uses_gpu and (not pod.idle_claim or bool(pod.claims)))
     return given or (not pod.uses_gpu and uses_driver(pod, namespace, variable=variable))
 
 
