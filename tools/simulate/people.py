@@ -149,8 +149,8 @@ class People:
         self.sandbox.apply({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {**template["spec"], "nodeName": node}})
         return lambda: self._end_pod(name)
 
-    def run_pod_with_claim(self, name: str, node: str, driver: str) -> Callable[[], None]:
-        """Start a pod whose devices of some driver come by a ResourceClaim; return what ends it."""
+    def run_pod_with_claim(self, name: str, node: str, driver: str, *, consumed: bool) -> Callable[[], None]:
+        """Start a pod with a ResourceClaim of some driver's devices, which its container is given or not; return what ends it."""
         request = {"name": "gpu", "exactly": {"deviceClassName": driver}}
         self.sandbox.apply({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
                             "metadata": {"name": name, "namespace": WORKLOAD_NAMESPACE},
@@ -160,6 +160,8 @@ class People:
             allocation={"devices": {"results": [result]}}))
         template = _template("claims", gpus=0)
         spec = {**template["spec"], "nodeName": node, "resourceClaims": [{"name": "gpu", "resourceClaimName": name}]}
+        if consumed:
+            spec["containers"] = [{**container, "resources": {"claims": [{"name": "gpu"}]}} for container in spec["containers"]]
         meta = {**template["metadata"], "name": name, "namespace": WORKLOAD_NAMESPACE}
         self.sandbox.apply({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
         return lambda: self._end_pod(name)

@@ -111,4 +111,4 @@ def pod_with_claim(world: SimulatedWorld, fault: Fault) -> End | None:
     if node is None:
         return None
     driver = names.DRA_DRIVER if fault.level < 0.7 else "net.example.com"
-    return world.run_pod_with_claim(f"claim-{fault.at:.3f}".replace(".", "-"), node, driver)
+    return world.run_pod_with_claim(f"claim-{fault.at:.3f}".replace(".", "-"), node, driver, consumed=fault.level >= 0.35)
