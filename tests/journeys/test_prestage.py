@@ -245,6 +245,27 @@ def test_nothing_is_left_when_nobody_waits_for_images_any_more(end: Callable[[St
     scenario()
 
 
+@pytest.mark.parametrize("automatic", [True, False])
+def test_nothing_is_brought_for_a_driver_that_is_switched_off(automatic: bool) -> None:
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        await stage.installed()
+        await _pause(stage)
+        await apply(stage, prestage=IMAGE)
+        await stage.patch_policy("driver/version", NEW)
+        await stage.rest(60)
+        assert staging_pods(stage) == [], "upgrades are off"
+        made: list[str] = []
+        stage.sandbox.store.subscribe(
+            lambda event: made.append(event.obj["metadata"]["name"]) if event.obj["metadata"].get("labels", {}).get("app")
+            == names.STAGING_APP else None, "pods")
+        await stage.patch_policy("driver", {"enabled": False, "upgradePolicy": {"autoUpgrade": automatic}})
+        await stage.until(lambda: not stage.pods(names.DRIVER_APP), within=600)
+        assert made == []
+
+    scenario()
+
+
 @on_stage(gpu_nodes=2)
 async def test_another_target_has_its_own_images_brought(stage: Stage) -> None:
     await waiting(stage, IMAGE, pull=3000)
