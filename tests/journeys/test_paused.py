@@ -91,6 +91,26 @@ def test_a_failed_node_is_read_as_failed_in_a_pause_and_is_tried_again_in_its_ti
     story()
 
 
+@on_stage(gpu_nodes=2, upgrade=ONE)
+async def test_a_failed_node_that_gets_well_in_a_pause_serves_again(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, deadlines={"pod-restart-required": "60s"}, retryBackoff="1h")
+    fault = Fault(FaultKind.DRIVER_CRASH, image=f"*{NEW}*")
+    stage.sandbox.faults.add(fault)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: State.FAILED in stage.states().values(), within=3600)
+    (failed,) = [node for node, state in stage.states().items() if state == State.FAILED]
+    await stage.patch_policy("driver/upgradePolicy/autoUpgrade", False)
+    await stage.until(lambda: stage.state(failed) == "")
+    await stage.rest(300)
+    assert stage.cordoned(failed)
+    stage.sandbox.faults.clear(fault)
+    await stage.until(lambda: stage.driver(failed) == NEW and not stage.cordoned(failed), within=1800)
+    assert row(stage, failed)[1] == ""
+    await stage.patch_policy("driver/upgradePolicy/autoUpgrade", True)
+    await stage.upgraded(NEW, within=900)
+
+
 @on_stage(gpu_nodes=3, upgrade=ONE)
 async def test_who_takes_a_failed_nodes_label_away_has_it_tried_again_at_once(stage: Stage) -> None:
     await stage.installed()

@@ -110,6 +110,8 @@ def _at_rest(node: NodeFacts, policy: UpgradePolicy, paused: Hold, now: float) -
     path = at_rest(node, policy, now)
     if (failed := remembered_failure(path.node)) is not None:
         return msgspec.structs.replace(path, hold=failed)
+    if path.node.record.state is State.FAILED and path.node.up_to_date:
+        path = given_back(path, now)
     waits = is_outdated(node) or _is_left_behind(node, policy) or (node.driver is None and node.withheld)
     hold = (paused if waits else unfinished(node)) if node.node.state in AT_REST else None
     if node.node.state is State.UPGRADE_REQUIRED:  # its label goes in this pass
