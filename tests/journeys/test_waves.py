@@ -39,8 +39,8 @@ async def approve(stage: Stage, wave: str = "", driver: str = "", *, dry_run: bo
     return await said(words.approve(stage.user, SPACE, wave, driver, dry_run=dry_run))
 
 
-async def promote(stage: Stage, driver: str = "", *, dry_run: bool = False) -> list[str]:
-    return await said(words.promote(stage.user, SPACE, driver, dry_run=dry_run))
+async def promote(stage: Stage, driver: str = "", *, wave: str = "", dry_run: bool = False) -> list[str]:
+    return await said(words.promote(stage.user, SPACE, wave, driver, dry_run=dry_run))
 
 
 async def abort(stage: Stage, driver: str = "", *, dry_run: bool = False) -> list[str]:
@@ -108,7 +108,9 @@ async def test_what_people_read_says_which_wave_goes_and_what_a_node_waits_for(s
     async with looking(stage) as picture:
         assert stopped(picture) == ""
     before = words_on(stage)
-    dry = await promote(stage, dry_run=True)
+    with pytest.raises(InputError, match="WAVE: 'nope' cannot be used: name one of canary"):
+        await promote(stage, wave="nope")
+    dry = await promote(stage, wave="canary", dry_run=True)
     assert "would be promoted from wave canary, although it soaks; a dry run writes nothing" in dry[0]
     assert words_on(stage) == before
     said_then = (await promote(stage))[0]
@@ -547,3 +549,21 @@ def test_a_canary_stays_in_its_wave_when_its_label_goes(mode: str, key: str) -> 
         await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=7200)
 
     scenario()
+
+
+@on_stage(gpu_nodes=3, upgrade=ALL_AT_ONCE)
+async def test_a_wave_is_promoted_that_nodes_wait_for_and_no_other(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, waves=[{**CANARY, "soak": "1h"}, {"name": "second", "nodes": 1, "soak": "1h"}])
+    await stage.rest(1)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-2") == "WaveSoaking")
+    before = words_on(stage)
+    assert (await promote(stage, wave="second"))[0].endswith(
+        "there is nothing to promote from wave second, as nodes wait for wave canary: nothing is written")
+    assert words_on(stage) == before
+    await promote(stage, wave="canary")
+    await stage.until(lambda: on_new(stage) == ["gpu-1", "gpu-2"] and stage.hold("gpu-3") == "WaveSoaking")
+    assert "as nodes wait for wave second" in (await promote(stage, wave="canary"))[0], "said twice it lets no further wave go"
+    await stage.rest(60)
+    assert on_new(stage) == ["gpu-1", "gpu-2"]

@@ -52,7 +52,7 @@ class Terminal:
 
     def promote(self, driver: str = "") -> None:
         """Let the next wave go."""
-        self._give("promote", lambda client: words.promote(client, PLACE, driver, dry_run=False))
+        self._give("promote", lambda client: words.promote(client, PLACE, "", driver, dry_run=False))
 
     def abort(self, driver: str = "") -> None:
         """End a rollout."""

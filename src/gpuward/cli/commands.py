@@ -166,20 +166,22 @@ def approve(wave: str, driver: str, path: Path | None, dry_run: bool, **connecti
 
 
 @commands.command()
+@click.argument("wave", default="", metavar="[WAVE]")
 @connection_options
 @namespace_option
 @click.option("--driver", default="", metavar="NAME", help="Promote the rollout of this NVIDIADriver alone.")
 @dry_run_option
-def promote(kubeconfig: str | None, context: str | None, namespace: str, driver: str, dry_run: bool) -> None:
+def promote(wave: str, driver: str, dry_run: bool, **connection: Any) -> None:
     """Let the next wave of a rollout go now.
 
     A wave that is done soaks no longer; of one that is not, no node is waited for that is not done by now, whether it failed or
-    has yet to start. It approves of nothing.
+    has yet to start. It approves of nothing. WAVE makes sure that it is the wave that you mean.
     """
     from gpuward.cli import words
     from gpuward.cli.rollouts import tell
 
-    tell(kubeconfig, context, lambda client: words.promote(client, namespace, driver, dry_run=dry_run))
+    namespace = connection.pop("namespace")
+    tell(**connection, lines_of=lambda client: words.promote(client, namespace, wave, driver, dry_run=dry_run))
 
 
 @commands.command()

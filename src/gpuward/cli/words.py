@@ -130,13 +130,16 @@ async def approve(client: Client, namespace: str, wave: str, driver: str, *, dry
         yield f"Next: {_after(case, awaited)}"
 
 
-async def promote(client: Client, namespace: str, driver: str, *, dry_run: bool) -> Lines:
-    """Let the next wave go: end the soak, or wait no longer for nodes that are not done. Raises as `cases`."""
+async def promote(client: Client, namespace: str, wave: str, driver: str, *, dry_run: bool) -> Lines:
+    """Let the next wave go: end the soak, or wait no longer for nodes that are not done. Raises as `approve`."""
+    found = await cases(client, namespace, driver, "promote")
+    _check(wave, found)
     by = await who(client)
-    for case in await cases(client, namespace, driver, "promote"):
-        awaited, ended = case.awaited, _ended(case)
-        if ended or awaited is None or case.waves is None or awaited.phase is WavePhase.APPROVAL:
-            yield f"{case.rollout.title}: {ended or _not_to_promote(case, awaited)}: nothing is written"
+    for case in found:
+        awaited = case.awaited
+        refused = _ended(case) or _not_to_promote(case, awaited, wave)
+        if awaited is None or case.waves is None or refused:
+            yield f"{case.rollout.title}: {refused}: nothing is written"
             continue
         left = awaited.waiting if awaited.phase not in _DONE else ()
         if len(left) > MOST_NODES:
@@ -254,11 +257,17 @@ def _wants_approval(case: Case, wave: str) -> bool:
     return any(one.approval for one in case.policy.rollout.waves if one.name == wave)
 
 
-def _not_to_promote(case: Case, awaited: WaveStatus | None) -> str:
-    if awaited is not None:
+def _not_to_promote(case: Case, awaited: WaveStatus | None, wave: str) -> str:
+    """Say why there is nothing to promote; nothing where there is."""
+    if case.waves is None:
+        return "there is nothing to promote, as the RolloutPolicy has no waves"
+    if awaited is None:
+        return "there is nothing to promote, as no node waits for a wave"
+    if wave and wave != awaited.name:
+        return f"there is nothing to promote from wave {wave}, as nodes wait for wave {awaited.name}"
+    if awaited.phase is WavePhase.APPROVAL:
         return f"there is nothing to promote, as wave {awaited.name} waits for approval (gpuward approve{case.option})"
-    why = "the RolloutPolicy has no waves" if case.waves is None else "no node waits for a wave"
-    return f"there is nothing to promote, as {why}"
+    return ""
 
 
 def _after(case: Case, awaited: WaveStatus) -> str:
