@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 
 from gpuward import names
 from gpuward.agents.drivermanager import run
+from gpuward.agents.machine import Machine
 from gpuward.errors import Conflict
 from tests.agents.test_driver_manager_evict import Server
-from tests.agents.test_driver_manager_pods import BY_OPERATOR, Place, by_operator
+from tests.agents.test_driver_manager_pods import BY_OPERATOR, DEVICE, Place, by_operator
 
 
 class Forgetful(Server):
@@ -56,8 +58,74 @@ def test_a_module_that_is_loaded_again_at_once_is_named_and_given_up(tmp_path: P
     place.server.pods = []
     calls = tmp_path / "calls"
     (tmp_path / "rmmod").write_text(f"#!/bin/sh\necho $2 >> {calls}\n[ $(wc -l < {calls}) -lt 50 ]\n")
-    assert place.run(BY_OPERATOR) == "nvidia was loaded again right after it was unloaded"
+    assert place.run(BY_OPERATOR) == "nvidia was loaded again after it was unloaded"
     assert len(calls.read_text().split()) < 20
+
+
+class Undoing(Server):
+    """Be a cluster in which something is so again with each look at the node."""
+
+    again: Callable[[], None]
+    looks = 0
+
+    def get(self, path: str) -> dict[str, Any]:
+        self.looks += 1
+        assert self.looks < 100, "it does the same for ever"
+        self.again()
+        return super().get(path)
+
+
+@pytest.mark.parametrize(("module", "why"), [
+    ("nvidia", "nvidia was loaded again after it was unloaded"),
+    ("nouveau", "nouveau was loaded again after it was unloaded, and no driver of NVIDIA's can be loaded beside it: "
+                "keep it from being loaded (modprobe.blacklist=nouveau) and restart the node")])
+def test_a_module_that_is_loaded_again_a_moment_later_is_unloaded_for_a_while_only(
+        tmp_path: Path, module: str, why: str) -> None:
+    """Such as by a hook that loads it with each container that starts: it was not there when it was looked for just then."""
+    place = Place(tmp_path)
+    place.server = server = Undoing([])
+    by_operator(place)
+    server.pods = []
+    folder = tmp_path / "sys/module" / module
+
+    def load() -> None:
+        folder.mkdir(exist_ok=True)
+        (folder / "refcnt").write_text("0\n")
+
+    server.again = load
+    assert place.run(BY_OPERATOR) == why
+    assert f"waiting: {module} was loaded again after it was unloaded" in place.said.getvalue()
+
+
+def test_a_device_that_is_bound_again_a_moment_later_is_taken_for_a_while_only(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(tmp_path)
+    place.server = server = Undoing([])
+    by_operator(place)
+    server.pods = []
+    place.give_to_vfio()
+    driver = tmp_path / f"sys/bus/pci/devices/{DEVICE}/driver"
+
+    def poke(machine: Machine, path: str, text: str) -> None:
+        if path.endswith("/unbind"):
+            driver.unlink()
+
+    monkeypatch.setattr(Machine, "poke", poke)
+    server.again = lambda: None if driver.is_symlink() else driver.symlink_to("../../drivers/vfio-pci")
+    assert place.run(BY_OPERATOR) == f"{DEVICE} was given to a driver for virtual machines again after it was taken from it"
+
+
+def test_a_mount_that_comes_again_a_moment_later_is_detached_for_a_while_only(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(tmp_path)
+    place.server = server = Undoing([])
+    by_operator(place)
+    server.pods = []
+    mounted = ["/run/nvidia/driver"]
+    monkeypatch.setattr(Machine, "mounts_below", lambda machine, path: tuple(mounted))
+    monkeypatch.setattr(Machine, "unmount", lambda machine, path: mounted.clear())
+    server.again = lambda: None if mounted else mounted.append("/run/nvidia/driver")
+    assert place.run(BY_OPERATOR) == "/run/nvidia/driver was mounted again after it was detached"
 
 
 class Busy(Server):

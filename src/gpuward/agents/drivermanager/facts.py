@@ -68,8 +68,8 @@ class Facts:
     to_drain: EvictablePods = NOBODY
     stuck: str = ""
     """What the kernel was asked for last and has not done yet, and what may keep it from that."""
-    reloaded: str = ""
-    """What was loaded again right after it was unloaded, in words."""
+    undone: str = ""
+    """What was loaded, bound or mounted again after it was taken away, in words."""
     refused: Mapping[Ref, str] = field(default_factory=dict)
     """Pods whose eviction was refused last, with the refusal."""
     gpu_pods: tuple[PodView, ...] = ()

@@ -49,10 +49,10 @@ def next_step(facts: Facts, settings: Settings, overdue: Set[Wait] = frozenset()
         return step
     if replaced:
         if Wait.MODULES in overdue:
-            return GiveUp(facts.reloaded or f"the driver's modules are in use by {_holders(facts)}")
+            return GiveUp(facts.undone or f"the driver's modules are in use by {_holders(facts)}")
         return Unload(facts.modules, Wait.MODULES)
     if facts.mounted or facts.pid_file:
-        return GiveUp("the driver's root cannot be detached") if Wait.ROOT in overdue else Clean()
+        return GiveUp(facts.undone or "the driver's root cannot be detached") if Wait.ROOT in overdue else Clean()
     return _leave(facts, settings, overdue)
 
 
@@ -161,7 +161,7 @@ def _leave(facts: Facts, settings: Settings, overdue: Set[Wait]) -> Step:
             said = f"{', '.join(facts.vfio)} may be in use by virtual machines: {users}"
             return GiveUp(said) if Wait.MACHINES in overdue else WaitFor(Wait.MACHINES, said)
         if Wait.VFIO in overdue:
-            return GiveUp(f"{', '.join(facts.vfio)} cannot be taken from the driver for virtual machines")
+            return GiveUp(facts.undone or f"{', '.join(facts.vfio)} cannot be taken from the driver for virtual machines")
         return UnbindVfio(facts.vfio)
     if facts.mofed and not stays(facts, settings):
         if Wait.MOFED in overdue:
@@ -169,8 +169,8 @@ def _leave(facts: Facts, settings: Settings, overdue: Set[Wait]) -> Step:
         return WaitFor(Wait.MOFED, f"Mellanox' driver: {facts.mofed}")
     if facts.nouveau and not stays(facts, settings):
         if Wait.NOUVEAU in overdue:
-            return GiveUp("the module nouveau is in use, and no driver of NVIDIA's can be loaded beside it: keep it from being "
-                          "loaded (modprobe.blacklist=nouveau) and restart the node")
+            return GiveUp(f"{facts.undone or 'the module nouveau is in use'}, and no driver of NVIDIA's can be loaded beside it: "
+                          "keep it from being loaded (modprobe.blacklist=nouveau) and restart the node")
         return Unload(("nouveau",), Wait.NOUVEAU)
     return give_back(facts, settings)
 

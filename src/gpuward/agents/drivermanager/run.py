@@ -99,7 +99,9 @@ class DriverManager:
     _in_doubt: bool = field(default=False, init=False)
     """Whether a write to the node was sent that had no answer: it may still come through."""
     _stuck: str = field(default="", init=False)
-    _reloaded: str = field(default="", init=False)
+    _undone: str = field(default="", init=False)
+    _gone: set[str] = field(default_factory=set, init=False)
+    """Modules that were unloaded, devices that were unbound and mounts that were detached: they may come again."""
     _written: Counter[str] = field(default_factory=Counter, init=False)
     """How often the cordon, and each label, was written."""
 
@@ -132,7 +134,7 @@ class DriverManager:
         before = self.worked()
         gathered = gatherer.gather()
         self._rest = min(max(EVERY, RESTS * (self.worked() - before)), LONGEST_REST)
-        facts = dataclasses.replace(gathered, refused=self._refused, stuck=self._stuck, reloaded=self._reloaded)
+        facts = dataclasses.replace(gathered, refused=self._refused, stuck=self._stuck, undone=self._undone)
         step = next_step(facts, self.settings, self._overdue())
         try:
             if isinstance(step, Finish):
@@ -155,7 +157,7 @@ class DriverManager:
         self.sleep(0.2 if now - self._outrun < EVERY else EVERY)
 
     def _perform(self, step: Step, gatherer: Gatherer) -> None:
-        self._stuck = ""
+        self._stuck = self._undone = ""
         match step:
             case Cordon():
                 self._cordon(gatherer)
@@ -247,7 +249,7 @@ class DriverManager:
         self._wait(wait, f"waiting: pods {', '.join(asked[:5])}{f' and {len(asked) - 5} more' * (len(asked) > 5)} to go")
 
     def _unload(self, modules: tuple[str, ...], wait: Wait) -> None:
-        self._reloaded = ""
+        self._slow_down(modules, wait, "loaded again after it was unloaded")
         for module in modules:
             self.teller.say(f"unloading the module {module}")
             try:
@@ -256,19 +258,26 @@ class DriverManager:
                 self._wait_for_kernel(error, GPU_HELD)
                 return
             except ModuleInUseError as error:
+                self._undone = ""
                 self._wait(wait, f"waiting: {error}")
                 return
+            self._gone.add(module)
             self.teller.say(f"unloaded the module {module}")
-        if back := [module for module in modules if module in self.host.modules()]:
-            self._reloaded = f"{', '.join(back)} was loaded again right after it was unloaded"
-            self._wait(wait, f"waiting: {self._reloaded}")
+
+    def _slow_down(self, those: Collection[str], wait: Wait, how: str) -> None:
+        """Wait where what was done has been undone by somebody, before it is done again: it may go on so for ever."""
+        if back := [each for each in those if each in self._gone]:
+            self._undone = f"{', '.join(back)} was {how}"
+            self._wait(wait, f"waiting: {self._undone}")
 
     def _wait_for_kernel(self, error: KernelBusyError, why: str) -> None:
         self._stuck = f"{error}: {why}"
         self._wait(Wait.KERNEL, f"waiting: {error}")
 
     def _clean(self) -> None:
-        for point in self.host.mounts_below(DRIVER_ROOT):
+        points = self.host.mounts_below(DRIVER_ROOT)
+        self._slow_down(dict.fromkeys(points), Wait.ROOT, "mounted again after it was detached")
+        for point in points:
             try:
                 self.host.unmount(point)
             except KernelBusyError as error:
@@ -278,9 +287,11 @@ class DriverManager:
         if left := self.host.mounts_below(DRIVER_ROOT):
             self._wait(Wait.ROOT, f"waiting: {', '.join(left)} is still mounted")
             return
+        self._gone.update(points)
         self.teller.say(f"detached {DRIVER_ROOT}")
 
     def _unbind(self, devices: tuple[str, ...]) -> None:
+        self._slow_down(devices, Wait.VFIO, "given to a driver for virtual machines again after it was taken from it")
         for device in devices:
             override, driver = f"{PCI}/{device}/driver_override", f"{PCI}/{device}/driver"
             self.teller.say(f"taking {device} from its driver for virtual machines")
@@ -294,7 +305,9 @@ class DriverManager:
                 self.teller.say(f"{device} stays with its driver for virtual machines: {error}")
                 continue
             self.teller.say(f"unbound {device} from its driver for virtual machines")
-        if left := bound_to_vfio(self.host, switches=self.settings.switches):
+        left = bound_to_vfio(self.host, switches=self.settings.switches)
+        self._gone.update({*devices} - {*left})
+        if left:
             self._wait(Wait.VFIO, f"waiting: {', '.join(left)} is still bound to a driver for virtual machines")
 
     def _leave_to_host(self, version: str) -> None:
