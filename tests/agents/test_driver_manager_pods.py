@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from itertools import count
@@ -381,3 +382,21 @@ def test_on_a_node_that_is_for_machines_they_keep_the_driver(tmp_path: Path, lab
     place.server.pods = [VM]
     assert "the GPUs are in use by pod default/virt-launcher-vm" in place.run(AS_VFIO_MANAGER)
     assert set(place.machine.modules()) == {"nvidia"}
+
+
+@pytest.mark.parametrize(("first", "unloads"), [("nvidia_uvm", False), ("nvidia", True)])
+def test_a_driver_that_was_half_unloaded_does_not_stay_where_the_change_is_taken_back(
+        tmp_path: Path, first: str, unloads: bool) -> None:
+    """Its container would load no module of a driver that seems to be the wanted one, and no program could use CUDA."""
+    place = Place(tmp_path, "nvidia_uvm", "nvidia")
+    by_operator(place)
+    place.server.pods = []
+    digest, tool = tmp_path / "root/run/nvidia/nvidia-driver.state", tmp_path / "rmmod"
+    digest.write_text("old\n")
+    unloading = tool.read_text()
+    tool.write_text(f"#!/bin/sh\n[ $2 = {first} ] && exit 11\nrm -r {tmp_path}/sys/module/$2\n")
+    assert place.run(BY_OPERATOR).startswith("the driver's modules are in use")
+    assert ("nvidia_uvm" not in place.machine.modules()) is unloads
+    tool.write_text(unloading)
+    assert place.run(dataclasses.replace(BY_OPERATOR, digest="old")) == ""
+    assert bool(place.machine.modules()) is not unloads, place.said.getvalue()

@@ -15,7 +15,7 @@ from gpuward import errors, names
 from gpuward.agents.api import PASSING, ApiServer, asked_pause
 from gpuward.agents.drivermanager.events import NodeEvents
 from gpuward.agents.drivermanager.facts import Settings
-from gpuward.agents.drivermanager.gather import DRIVER_ROOT, MOUNT_HELD, PID_FILE, Gatherer, host_driver
+from gpuward.agents.drivermanager.gather import DIGEST_FILE, DRIVER_ROOT, MOUNT_HELD, PID_FILE, Gatherer, host_driver
 from gpuward.agents.drivermanager.plan import give_back, next_step
 from gpuward.agents.drivermanager.steps import (
     Clean,
@@ -253,7 +253,7 @@ class DriverManager:
         for module in modules:
             self.teller.say(f"unloading the module {module}")
             try:
-                self.host.unload(module)
+                self._unload_one(module)
             except KernelBusyError as error:
                 self._wait_for_kernel(error, GPU_HELD)
                 return
@@ -263,6 +263,18 @@ class DriverManager:
                 return
             self._gone.add(module)
             self.teller.say(f"unloaded the module {module}")
+
+    def _unload_one(self, module: str) -> None:
+        # Without one of its modules the driver that is left is none that may stay, also if this process is killed next, and the
+        # next one is to install what was there: its digest goes with the first of them.
+        try:
+            self.host.unload(module)
+        except KernelBusyError:
+            self.host.remove(DIGEST_FILE)
+            raise
+        finally:
+            if module not in self.host.modules():
+                self.host.remove(DIGEST_FILE)
 
     def _slow_down(self, those: Collection[str], wait: Wait, how: str) -> None:
         """Wait where what was done has been undone by somebody, before it is done again: it may go on so for ever."""
