@@ -37,7 +37,9 @@ MELLANOX: Final = "0x15b3"
 MODULES: Final = (
     "nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia_peermem", "nvidia_fs", "nvidia_vgpu_vfio", "gdrdrv", "nvidia")
 """In the order in which they can be unloaded."""
-SMI: Final = ("/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/lib/wsl/lib", "/opt/bin")
+SMI: Final = (
+    "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/lib/wsl/lib", "/opt/bin")
+"""Where NVIDIA's driver manager finds a program of the host's, by its image's PATH, and where its validator does."""
 MOUNT_HELD: Final = "a file system does not answer; see `dmesg` on the node, or else restart the node"
 SMI_SECONDS: Final = 30.0
 CONFIG_HASH: Final = "kubernetes.io/config.hash"

@@ -18,6 +18,8 @@ MDEV: Final = "/sys/class/mdev_bus"
 MDEV_DEVICES: Final = "/sys/bus/mdev/devices"
 WSL_SMI: Final = PurePosixPath("/usr/lib/wsl/lib/nvidia-smi")
 PROGRAMS: Final = ("/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/lib/wsl/lib", "/opt/bin")
+IN_CONTAINERS: Final = (*PROGRAMS, "/usr/local/sbin", "/usr/local/bin")
+"""Where a program is that the toolkit has put into a container: where the host has it, as far as NVIDIA's image looks by PATH."""
 LIBRARIES: Final = ("/", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64",
                     "/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu")
 CONTAINER_READY: Final = ".driver-ctr-ready"

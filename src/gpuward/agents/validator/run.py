@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -95,7 +95,7 @@ class Validation:
             case "driver":
                 return self._driver(Managed(self._managed, self.patience.monotonic))
             case "toolkit":
-                return lambda: plan.toolkit(self._smi(""))
+                return lambda: plan.toolkit(self._smi("", look.IN_CONTAINERS))
             case "mofed":
                 present = settings.rdma and self._label(MLX_PRESENT) == "true"
                 return lambda: plan.mofed(settings, present=present, ready=self._mofed_ready())
@@ -122,8 +122,8 @@ class Validation:
 
         return judge
 
-    def _smi(self, root: str) -> Ran | None:
-        found = look.program(self.host, root)
+    def _smi(self, root: str, folders: Sequence[str] = look.PROGRAMS) -> Ran | None:
+        found = look.program(self.host, root, folders=folders)
         return self.host.run([found], root=root, timeout=look.SMI_SECONDS) if found else None
 
     def _vgpu_manager(self) -> Verdict:
