@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,3 +50,25 @@ def test_the_toolkit_may_put_programs_where_the_host_has_them(tmp_path: Path, sm
     settings = ValidatorSettings("toolkit")
     Validation(settings, Machine(tmp_path), lambda: Server([]), teller, Patience(teller, sleep=lambda seconds: None)).run()
     assert (tmp_path / "run/nvidia/validations/toolkit-ready").exists()
+
+
+def test_a_script_whose_program_cannot_be_killed_counts_as_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some hosts' nvidia-smi is a script. Here SIGKILL reaches that alone, as it does where a wedged GPU holds the program."""
+    kill_all, machine = os.killpg, Machine()
+    ended: list[int] = []
+
+    def kill_first(group: int, number: int) -> None:
+        ended.append(group)
+        os.kill(group, number)
+
+    script = ["/bin/sh", "-c", "sleep 60 & echo $!; wait"]
+    monkeypatch.setattr(os, "killpg", kill_first)
+    first = machine.run(script, timeout=1.0)
+    again = machine.run(script, timeout=1.0)
+    assert again.output == f"process {first.output}, which was started for the same before, cannot be killed"
+    assert len(ended) == 1, "with each look one more would hang"
+    monkeypatch.undo()
+    kill_all(ended[0], signal.SIGKILL)
+    until = time.monotonic() + 10.0
+    while not (late := machine.run(script, timeout=1.0)).output.isdecimal():
+        assert time.monotonic() < until, f"the GPU lets go, and it is tried again: {late}"

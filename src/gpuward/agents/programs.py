@@ -40,8 +40,8 @@ class Programs:
         """
         key = tuple(called)
         if (before := self._hung.get(key)) is not None:
-            if before.poll() is None:  # a second one would hang beside it, and with each look one more
-                return None, f"process {before.pid}, which was started for the same before, cannot be killed".encode()
+            if left := _left(before):  # a second one would hang beside it, and with each look one more
+                return None, f"process {left}, which was started for the same before, cannot be killed".encode()
             del self._hung[key]
         until = time.monotonic() + timeout
         child = subprocess.Popen(called, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -57,10 +57,12 @@ class Programs:
                 child.stdout.close()
         if child.returncode is None:
             _kill(child)
-            try:
-                child.wait(GRACE)
-            except subprocess.TimeoutExpired:
-                self._hung[key] = child
+            until = time.monotonic() + GRACE
+            while _left(child):
+                if time.monotonic() >= until:
+                    self._hung[key] = child
+                    break
+                time.sleep(LOOK_EVERY / 5)
             return None, said
         return child.returncode, said
 
@@ -88,6 +90,18 @@ class Programs:
 def _kill(child: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
+
+
+def _left(child: subprocess.Popen[bytes]) -> int:
+    """Return a process of a program that is there still, 0 where none is: it may be a script, which ends before what it runs."""
+    if child.poll() is None:
+        return child.pid
+    for each in filter(str.isdecimal, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{each}/stat", "rb") as file:
+            state, _, group, *_ = file.read().rpartition(b")")[2].split()
+            if int(group) == child.pid and state not in (b"Z", b"X"):
+                return int(each)
+    return 0
 
 
 def _ends_with_its_parent() -> None:
