@@ -205,3 +205,29 @@ def test_a_port_that_is_taken_is_said_in_one_line(tmp_path: Path) -> None:
         with pytest.raises(HostError) as error:
             exporter(machine(tmp_path), Node(), port, io.StringIO()).serve()
     assert str(error.value) == f"METRICS_PORT: cannot listen on port {port}: Address already in use"
+
+
+@pytest.mark.parametrize(("managed", "left", "loaded", "well"), [
+    (True, None, False, "0.0"), (True, "GDS_ENABLED: true\n", False, "0.0"), (True, "GDS_ENABLED: true\n", True, "1.0"),
+    (True, "GDS_ENABLED: false\n", False, "1.0"), (False, None, False, "1.0"), (False, "GDS_ENABLED: true\n", False, "1.0")])
+@pytest.mark.usefixtures("fast")
+def test_the_driver_is_well_where_the_validator_calls_it_so(
+        tmp_path: Path, managed: bool, left: str | None, loaded: bool, well: str) -> None:
+    """Its container may be on its way, or a module that it was to bring may not be loaded, though nvidia-smi is well."""
+    host, node = machine(tmp_path), Node()
+    (tmp_path / "root/host/usr/bin/nvidia-smi").unlink()
+    for name in ("bin/nvidia-smi", "lib64/libnvidia-ml.so.1"):
+        file = tmp_path / "root/run/nvidia/driver" / name
+        file.parent.mkdir(parents=True)
+        file.write_text("x")
+        file.chmod(0o755)
+    if left is not None:
+        (tmp_path / "root/run/nvidia/validations/.driver-ctr-ready").write_text(left)
+    if loaded:
+        (tmp_path / "sys/module/nvidia_fs").mkdir(parents=True)
+        (tmp_path / "sys/module/nvidia_fs/refcnt").write_text("0\n")
+    owner = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy"}
+    node.pods = [{"metadata": {"ownerReferences": [owner]}}] if managed else []
+    with serving(host, node, 18479):
+        until(lambda: seen(18479, "gpu_operator_node_driver_validation"))
+        assert seen(18479, "gpu_operator_node_driver_validation") == well

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from socketserver import ThreadingMixIn
 from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
@@ -22,6 +22,7 @@ from gpuward.agents.host import Host, HostError
 from gpuward.agents.telling import Teller
 from gpuward.agents.validator.facts import ValidatorSettings
 from gpuward.agents.validator.look import driver_facts, gpus
+from gpuward.agents.validator.managed import is_managed
 from gpuward.agents.validator.plan import RESOURCES, count, driver
 from gpuward.kube.http.listening import on_all_addresses
 
@@ -74,6 +75,8 @@ class NodeMetrics:
     """Set by who has seen enough."""
     _gauges: dict[str, Gauge] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _asking: threading.Lock = field(default_factory=threading.Lock, init=False)
+    """Held by the look that asks the API server, which one at a time may."""
 
     def serve(self) -> None:
         """Serve the metrics and keep them true until told to end.
@@ -112,14 +115,27 @@ class NodeMetrics:
         return {f"{NODE}{name}_ready": float(self.host.exists(f"{self.settings.output}/{name}-ready")) for name in READY}
 
     def driver(self) -> Readings:
-        """Try the driver."""
-        well = not driver(driver_facts(self.host, self.settings, is_managed=lambda: False), self.settings).missing
+        """Try the driver, with what the driver's container is to bring besides where the operator brings it."""
+        well = self._is_driver_well()
         return {f"{NODE}driver_validation": float(well),
                 **({f"{NODE}driver_validation_last_success_ts_seconds": time.time()} if well else {})}
 
+    def _is_driver_well(self) -> bool:
+        facts = driver_facts(self.host, self.settings, is_managed=lambda: True)
+        if not driver(facts, self.settings).missing:
+            return True
+        if facts.container_ready is None:
+            facts = driver_facts(self.host, self.settings, is_managed=lambda: False)
+        # Whose driver it is is asked where that alone decides.
+        if driver(replace(facts, managed=False), self.settings).missing:
+            return False
+        with self._asking:
+            return not is_managed(self.api, self.settings.namespace)
+
     def plugin(self) -> Readings:
         """Count what the device plugin offers."""
-        node = self.api.get(f"/api/v1/nodes/{self.settings.node}")
+        with self._asking:
+            node = self.api.get(f"/api/v1/nodes/{self.settings.node}")
         offered = (node.get("status") or {}).get("capacity") or {}
         there = sum(count(value) for name, value in offered.items() if name.startswith(RESOURCES))
         return {f"{NODE}device_plugin_devices_total": float(there),

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gpuward import names
 from gpuward.agents.api import ApiServer
 from gpuward.agents.host import Host, HostError, KernelBusyError, Ran
 from gpuward.agents.telling import Teller
 from gpuward.agents.validator import look, plan
 from gpuward.agents.validator.facts import WORKLOAD_TYPE, ValidatorSettings, status_files
+from gpuward.agents.validator.managed import Managed, is_managed
 from gpuward.agents.validator.plan import Verdict
 from gpuward.agents.validator.workload import ValidationError, Workload
 from gpuward.agents.waiting import Patience, TimeIsUpError
@@ -20,8 +20,6 @@ from gpuward.agents.waiting import Patience, TimeIsUpError
 AT_ONCE: Final = 15.0
 """Seconds for what is not waited for: an attempt of the kubelet's costs more than a few looks."""
 VGPU_SECONDS: Final = 300.0
-LONGEST_PAUSE: Final = 30.0
-"""Seconds between two questions whether the operator brings the driver."""
 MLX_READY: Final = "/run/mellanox/drivers/.driver-ready"
 CC_READY: Final = ".cc-manager-ctr-ready"
 CC_CAPABLE: Final = "nvidia.com/cc.capable"
@@ -29,30 +27,6 @@ MLX_PRESENT: Final = "feature.node.kubernetes.io/pci-15b3.present"
 WORKLOAD_CONFIG: Final = "nvidia.com/gpu.workload.config"
 FOR: Final = {"vfio-pci": "vm-passthrough", "vgpu-manager": "vm-vgpu", "vgpu-devices": "vm-vgpu"}
 """What a node has to be for that a component matters there."""
-
-
-@dataclass(slots=True)
-class Managed:
-    """Know whether the operator brings the driver: it may begin to at any time, and is asked ever less often."""
-
-    ask: Callable[[], bool]
-    monotonic: Callable[[], float]
-    remembered: bool = False
-    """Whether the last answer was not a fresh one."""
-    _found: bool = False
-    _next: float = -math.inf
-    _pause: float = 1.0
-
-    def known(self) -> bool:
-        """Return what was answered last, or ask."""
-        self.remembered = not self._found and self.monotonic() < self._next
-        return self._found or (not self.remembered and self.now())
-
-    def now(self) -> bool:
-        """Ask."""
-        self.remembered, self._found = False, self._found or self.ask()
-        self._next, self._pause = self.monotonic() + self._pause, min(self._pause * 2, LONGEST_PAUSE)
-        return self._found
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +67,7 @@ class Validation:
         settings, host = self.settings, self.host
         match settings.component:
             case "driver":
-                return self._driver(Managed(self._managed, self.patience.monotonic))
+                return self._driver(Managed(lambda: is_managed(self.connect(), self.settings.namespace), self.patience.monotonic))
             case "toolkit":
                 return lambda: plan.toolkit(self._smi("", look.IN_CONTAINERS))
             case "mofed":
@@ -133,14 +107,6 @@ class Validation:
 
     def _mofed_ready(self) -> bool:
         return "mlx5_core" in self.host.modules() if self.settings.host_mofed else self.host.exists(MLX_READY)
-
-    def _managed(self) -> bool:
-        path = f"/apis/apps/v1/namespaces/{self.settings.namespace}/daemonsets"
-        found = self.connect().list(path, labels=f"{names.COMPONENT_LABEL}={names.DRIVER_COMPONENT}")
-        # One of an NVIDIADriver that is gone has the ClusterPolicy for an owner that is no controller.
-        owners = [owner for each in found for owner in each["metadata"].get("ownerReferences") or []]
-        return any(owner["kind"] in ("ClusterPolicy", "NVIDIADriver") and owner["apiVersion"].startswith("nvidia.com/")
-                   for owner in owners)
 
     def _label(self, key: str) -> str | None:
         node = self.connect().get(f"/api/v1/nodes/{self.settings.node}")
