@@ -231,3 +231,12 @@ def test_the_driver_is_well_where_the_validator_calls_it_so(
     with serving(host, node, 18479):
         until(lambda: seen(18479, "gpu_operator_node_driver_validation"))
         assert seen(18479, "gpu_operator_node_driver_validation") == well
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_request_for_heads_alone_is_answered(tmp_path: Path) -> None:
+    with serving(machine(tmp_path), Node(), 18480):
+        until(lambda: seen(18480, "gpu_operator_node_driver_ready") == "0.0")
+        request = urllib.request.Request("http://127.0.0.1:18480/metrics", method="HEAD")
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            assert (answer.status, answer.read()) == (200, b"")

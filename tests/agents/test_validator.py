@@ -201,7 +201,7 @@ def test_a_file_that_cannot_be_removed_keeps_no_other_and_is_named(
     process.stdout.close()
     assert sorted(each.name for each in (machine.folder / "root" / OUTPUT).iterdir()) == ["another-ready", "cuda-ready"]
     assert machine.last_words() == first + "; ".join(
-        f"cannot remove /{OUTPUT}/{name}: Is a directory" for name in ("another-ready", "cuda-ready"))
+        f"cannot remove /{OUTPUT}/{name}: Directory not empty" for name in ("another-ready", "cuda-ready"))
 
 
 @pytest.mark.parametrize(("component", "stay"), [("toolkit", []), ("driver", ["toolkit-ready"])])

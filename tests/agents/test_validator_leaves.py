@@ -38,3 +38,32 @@ def test_told_to_end_it_leaves_no_pod_behind(cluster: Cluster, tmp_path: Path) -
     said, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 143, said
     until(lambda: not cluster.pods())
+
+
+def test_what_is_no_file_says_nothing_and_makes_room_for_one(cluster: Cluster, tmp_path: Path) -> None:
+    """A runtime that mounts a file that is not there makes a folder in its place."""
+    machine = Machine(tmp_path, cluster.kubeconfig)
+    machine.file("sys/module/nvidia_fs/refcnt", "0\n")
+    (tmp_path / f"root/{OUTPUT}/nvidia-fs-ready").mkdir(parents=True)
+    waits = machine.begin("await", "nvidia-fs-ready")
+    assert waits.stdout is not None
+    assert "waiting: " in waits.stdout.readline()
+    assert machine.run(COMPONENT="nvidia-fs")[0] == 0
+    waits.communicate(timeout=PATIENCE)
+    assert waits.returncode == 0
+    assert machine.left()["nvidia-fs-ready"] == ""
+
+
+def test_files_of_modules_go_that_a_driver_no_longer_brings(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.own_drivers(controller=True)
+    machine = Machine(tmp_path, cluster.kubeconfig)
+    machine.program("run/nvidia/driver/usr/bin/nvidia-smi")
+    machine.file("root/run/nvidia/driver/usr/lib64/libnvidia-ml.so.1")
+    machine.file("sys/module/gdrdrv/refcnt", "0\n")
+    for gds in ("true", "false"):
+        machine.file(f"root/{OUTPUT}/.driver-ctr-ready", f"GDRCOPY_ENABLED: true\nGDS_ENABLED: {gds}\n")
+        machine.file("sys/module/nvidia_fs/refcnt", "0\n")
+        code, words = machine.run(COMPONENT="driver", DISABLE_DEV_CHAR_SYMLINK_CREATION="true")
+        assert code == 0, words
+        assert ("nvidia-fs-ready" in machine.left()) is (gds == "true")
+        assert "gdrcopy-ready" in machine.left()

@@ -109,6 +109,15 @@ def test_variables_and_flags_are_nvidias() -> None:
     assert read_settings(["await", "toolkit-ready"], {}).words == ("await", "toolkit-ready")
 
 
+@pytest.mark.parametrize("arguments", [
+    ["-component=cuda", "-node-name", "n", "-ns", "operators", "-with-wait"],
+    ["--component", "cuda", "-n=n", "--ns=operators", "-w=true"], ["-c", "cuda", "-n", "n", "-namespace=operators", "-w"]])
+def test_one_dash_is_as_good_as_two(arguments: list[str]) -> None:
+    """So Go reads flags, and so may whoever has written a command for NVIDIA's."""
+    settings = read_settings(arguments, {}).settings
+    assert (settings.component, settings.node, settings.namespace, settings.wait) == ("cuda", "n", "operators", True)
+
+
 @pytest.mark.parametrize(("arguments", "environ", "said"), [
     ([], {}, "COMPONENT: '' cannot be used: there are driver, toolkit"),
     (["-c", "gpu"], {}, "--component: 'gpu' cannot be used: there are driver"),

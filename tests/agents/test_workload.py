@@ -88,3 +88,23 @@ def test_the_pod_is_given_gpus_wherever_nvidias_is(component: str, resource: str
     made = pod(ValidatorSettings(component, node="n", namespace="g"), "name", "app", daemonset, resource)
     assert is_given_gpus(made, nri=nri)
     assert not (resource and made["spec"]["initContainers"][0]["securityContext"].get("privileged"))
+
+
+class Full(Refusing):
+    """Be a cluster in which nobody may make one more pod."""
+
+    def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        raise errors.Forbidden("exceeded quota: few-pods")
+
+
+def test_a_pod_that_may_not_be_made_is_named() -> None:
+    settings = ValidatorSettings("cuda", node="n", namespace="g", every=1.0)
+    with pytest.raises(ValidationError, match=r"^pod nvidia-cuda-validator-\w+ cannot be made: exceeded quota: few-pods$"):
+        Workload(settings, Full({}), Patience(Teller(io.StringIO()))).run()
+
+
+@pytest.mark.parametrize(("said", "names"), [("a,b", ["a", "b"]), (" a , b,", ["a", "b"]), (" ", [])])
+def test_pull_secrets_may_have_blanks_around_them(said: str, names: list[str]) -> None:
+    settings = ValidatorSettings("cuda", workload_pod={"VALIDATOR_IMAGE_PULL_SECRETS": said})
+    daemonset: dict[str, Any] = {"metadata": {}, "spec": {"template": {"spec": {}}}}
+    assert [each["name"] for each in pod(settings, "x", "x", daemonset, "")["spec"]["imagePullSecrets"]] == names

@@ -31,6 +31,7 @@ class Flag(NamedTuple):
     default: str
     help: str
     short: str = ""
+    """Another name, mostly of one letter."""
     switch: bool = False
     """As in Go, it is on where it is given alone, and takes another value by = only."""
 
@@ -110,8 +111,22 @@ def read_flags(program: str, description: str, known: Mapping[str, Flag], argume
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     switches = {f"--{name}" for name, flag in known.items() if flag.switch} | {
         f"-{flag.short}" for flag in known.values() if flag.switch and flag.short}
-    given = vars(parser.parse_intermixed_args([_with_value(each) if each in switches else each for each in arguments]))
+    said = _as_they_are_named(arguments, known)
+    given = vars(parser.parse_intermixed_args([_with_value(each) if each in switches else each for each in said]))
     return Flags({name: given[name] for name in known}, known, environ, tuple(given["words"]))
+
+
+def _as_they_are_named(arguments: Sequence[str], known: Mapping[str, Flag]) -> list[str]:
+    """Return the arguments with two dashes before whole names, and with these in place of others of several letters.
+
+    Go makes no difference between one dash and two.
+    """
+    named = {flag.short: name for name, flag in known.items() if len(flag.short) > 1} | {
+        name: name for name in (*known, "help")}
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    found = [(each, re.fullmatch(r"--?([a-z][a-z-]+)((?:=.*)?)", each, re.DOTALL)) for each in arguments[:end]]
+    return [*(f"--{named[match[1]]}{match[2]}" if match is not None and match[1] in named else each for each, match in found),
+            *arguments[end:]]
 
 
 def checked_text(where: str, value: str) -> str:

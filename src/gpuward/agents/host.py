@@ -94,7 +94,7 @@ class Host(Protocol):
         ...
 
     def remove(self, path: str) -> bool:
-        """Remove a file; return whether there was one. Raises HostError."""
+        """Remove a file, or an empty folder; return whether there was one. Raises HostError."""
         ...
 
     def modules(self) -> Mapping[str, int]:

@@ -134,10 +134,14 @@ class Machine:
             place.chmod(0o666)
 
     def remove(self, path: str) -> bool:
-        """Remove a file; return whether there was one."""
+        """Remove a file, or a folder that is empty, as Go does; return whether there was one."""
+        place = self._at(path)
         try:
             with _refusals(f"cannot remove {path}"):
-                self._at(path).unlink()
+                if place.is_dir() and not place.is_symlink():
+                    place.rmdir()
+                else:
+                    place.unlink()
         except HostError as error:
             if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
                 return False

@@ -107,7 +107,7 @@ def _await(missing: Callable[[], str], settings: ValidatorSettings, teller: Tell
 
 def _missing(host: Host, output: str, files: Sequence[str]) -> str:
     paths = [f"{output}/{name}" for name in files]
-    return "" if any(host.exists(path) for path in paths) else f"{' or '.join(paths)} is not there"
+    return "" if any(host.read(path) is not None for path in paths) else f"{' or '.join(paths)} is not there"
 
 
 def _missing_for(host: Host, output: str, workload: str, file: str) -> str:

@@ -13,10 +13,15 @@ WORKLOAD_TYPE: Final = "workload-type"
 OF_MACHINES: Final = ("vfio-pci", "vgpu-manager", "vgpu-devices", "cc-manager")
 """Components of nodes for virtual machines, which have a validator of their own."""
 
+SEVERAL: Final = {
+    "vgpu-manager": ("vgpu-manager-ready", "host-vgpu-manager-ready"),
+    "driver": ("driver-ready", "gdrcopy-ready", "nvidia-fs-ready", "nvidia-peermem-ready")}
+"""Status files of components that have more than one."""
+
 
 def status_files(component: str) -> tuple[str, ...]:
-    """Return the status files of which a component leaves one."""
-    return ("vgpu-manager-ready", "host-vgpu-manager-ready") if component == "vgpu-manager" else (f"{component}-ready",)
+    """Return the status files of which a component leaves one, or that of the driver some."""
+    return SEVERAL.get(component, (f"{component}-ready",))
 
 
 def left_by(component: str, name: str) -> bool:

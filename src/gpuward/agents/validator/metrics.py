@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from socketserver import ThreadingMixIn
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, Gauge, make_wsgi_app
@@ -25,6 +25,10 @@ from gpuward.agents.validator.look import driver_facts, gpus
 from gpuward.agents.validator.managed import is_managed
 from gpuward.agents.validator.plan import RESOURCES, count, driver
 from gpuward.kube.http.listening import on_all_addresses
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 READY = ("driver", "toolkit", "plugin", "cuda")
 FILES_EVERY, DRIVER_EVERY, PLUGIN_EVERY, PCI_EVERY = 30.0, 60.0, 30.0, 60.0
@@ -211,6 +215,17 @@ class _Silent(WSGIRequestHandler):
         """Say nothing of requests."""
 
 
+def _with_heads(app: WSGIApplication) -> WSGIApplication:
+    """Return an application that answers HEAD as it does GET, without the body: probes of networks ask so."""
+    def answered(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] != "HEAD":
+            return app(environ, start)
+        app({**environ, "REQUEST_METHOD": "GET"}, start)
+        return []
+
+    return answered
+
+
 def _server(port: int, registry: CollectorRegistry) -> WSGIServer:
     """Return a server that listens. Raises HostError where it cannot."""
     server = _Server(("", port), _Silent, bind_and_activate=False)
@@ -222,5 +237,5 @@ def _server(port: int, registry: CollectorRegistry) -> WSGIServer:
         raise HostError(f"METRICS_PORT: cannot listen on port {port}: {why}") from error
     server.server_name, server.server_port = "", port
     server.setup_environ()
-    server.set_app(make_wsgi_app(registry))
+    server.set_app(_with_heads(make_wsgi_app(registry)))
     return server

@@ -21,7 +21,7 @@ WORKLOAD_POD: Final = (
 FLAGS: Final = {
     "component": Flag("COMPONENT", "", f"What to validate: {', '.join(COMPONENTS)}.", "c"),
     "node-name": Flag("NODE_NAME", "", "The node that this runs on.", "n"),
-    "namespace": Flag("OPERATOR_NAMESPACE", "", "Where the operands run."),
+    "namespace": Flag("OPERATOR_NAMESPACE", "", "Where the operands run.", "ns"),
     "with-wait": Flag("WITH_WAIT", "false", "Wait until the component is well.", "w", switch=True),
     "with-workload": Flag("WITH_WORKLOAD", "true", "Run a pod that uses a GPU.", "l", switch=True),
     "output-dir": Flag("OUTPUT_DIR", "/run/nvidia/validations", "Where the status files are.", "o"),

@@ -52,13 +52,19 @@ class Workload:
         name = f"{app}-{os.urandom(4).hex()}"
         try:
             with contextlib.suppress(errors.AlreadyExists):
-                self.api.create(pods, pod(self.settings, name, app, daemonset, resource))
+                self._create(pods, pod(self.settings, name, app, daemonset, resource))
             self._wait(f"{pods}/{name}", name)
         except ToldToEndError:
             # Nobody else ends one that fails or hangs, where no validator comes any more.
             with contextlib.suppress(errors.GpuwardError), self.api.within(LEAVING):
                 self.api.delete(f"{pods}/{name}")
             raise
+
+    def _create(self, pods: str, body: Object) -> None:
+        try:
+            self.api.create(pods, body)
+        except (errors.Forbidden, errors.Invalid) as error:  # such as by a quota, or an admission webhook
+            raise ValidationError(f"pod {body['metadata']['name']} cannot be made: {error}") from None
 
     def _resource(self) -> str:
         found: list[str] = []
@@ -125,7 +131,7 @@ def pod(settings: ValidatorSettings, name: str, app: str, daemonset: Object, res
         "containers": [{"name": app, **image, "command": ["gpuward"], "args": ["--version"],
                         "securityContext": {"allowPrivilegeEscalation": False}}]}
     if secrets := said.get("VALIDATOR_IMAGE_PULL_SECRETS"):
-        spec["imagePullSecrets"] = [{"name": name} for name in secrets.split(",")]
+        spec["imagePullSecrets"] = [{"name": each} for each in map(str.strip, secrets.split(",")) if each]
     if runtime := said.get("VALIDATOR_RUNTIME_CLASS"):
         spec["runtimeClassName"] = runtime
     return {"apiVersion": "v1", "kind": "Pod", "spec": spec, "metadata": {
