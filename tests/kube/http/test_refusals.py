@@ -8,7 +8,7 @@ import pytest
 
 from gpuward import errors
 from gpuward.kube.http.client import Client
-from gpuward.kube.http.refusals import watch_error
+from gpuward.kube.http.refusals import refusal, watch_error
 from gpuward.kube.http.transport import Response
 from gpuward.kube.resources import NODES
 from tests.kube.scripted import ScriptedTransport, refused
@@ -48,16 +48,16 @@ def test_each_refusal_has_its_exception(status: int, reason: str, kind: type[err
     (b"<html>\n  Bad  Gateway</html>", {"retry-after": "3"}, "<html> Bad Gateway</html>", 3.0),
     (b'{"code": "x"}', {}, '{"code": "x"}', None),
     (b'{"items": []}', {}, '{"items": []}', None),
-    (b"", {"Retry-After": "soon"}, "no message", None),
-    (b"", {"Retry-After": "9" * 5000}, "no message", 30.0),
-    (b"", {"Retry-After": "\u0663"}, "no message", None),
-    (b"", {"Retry-After": "-5"}, "no message", None),
-    (b"", {"Retry-After": "3600"}, "no message", 30.0),
-    (b"", {"Retry-After": DATE, "Date": "Sun, 22 Nov 2026 10:00:00 GMT"}, "no message", 7.0),
-    (b"", {"Retry-After": DATE, "Date": "Sun, 22 Nov 2026 09:00:00 GMT"}, "no message", 30.0),
-    (b"", {"Retry-After": DATE, "Date": "Sun, 22 Nov 2026 11:00:00 GMT"}, "no message", None),
-    (b"", {"Retry-After": DATE}, "no message", None),
-    (b"", {"Retry-After": "Sun, 99 Nov 2026 10:00:00 GMT", "Date": DATE}, "no message", None),
+    (b"", {"Retry-After": "soon"}, "HTTP status 429 without a message", None),
+    (b"", {"Retry-After": "9" * 5000}, "HTTP status 429 without a message", 30.0),
+    (b"", {"Retry-After": "\u0663"}, "HTTP status 429 without a message", None),
+    (b"", {"Retry-After": "-5"}, "HTTP status 429 without a message", None),
+    (b"", {"Retry-After": "3600"}, "HTTP status 429 without a message", 30.0),
+    (b"", {"Retry-After": DATE, "Date": "Sun, 22 Nov 2026 10:00:00 GMT"}, "HTTP status 429 without a message", 7.0),
+    (b"", {"Retry-After": DATE, "Date": "Sun, 22 Nov 2026 09:00:00 GMT"}, "HTTP status 429 without a message", 30.0),
+    (b"", {"Retry-After": DATE, "Date": "Sun, 22 Nov 2026 11:00:00 GMT"}, "HTTP status 429 without a message", None),
+    (b"", {"Retry-After": DATE}, "HTTP status 429 without a message", None),
+    (b"", {"Retry-After": "Sun, 99 Nov 2026 10:00:00 GMT", "Date": DATE}, "HTTP status 429 without a message", None),
     (b'{"kind":"Status","details":' + b'{"x":' * 5000 + b"1" + b"}" * 5001, {},
      ('{"kind":"Status","details":' + '{"x":' * 5000)[:256], None),
     (b"\xff" + b"x" * 9999, {}, "\ufffd" + "x" * 255, None),
@@ -80,3 +80,14 @@ def test_the_error_of_a_watch(body: bytes, kind: type[errors.ApiError], status: 
     assert type(error) is kind
     assert error.status == status
     assert error.message
+
+
+@pytest.mark.parametrize(("location", "message"), [
+    ({}, "HTTP status 302 without a message"),
+    ({"location": "https://login.example.com/start?ticket=s3cret"},
+     "HTTP status 302 without a message, sent on to login.example.com"),
+    ({"Location": "http://[broken"}, "HTTP status 302 without a message"), ({"Location": "/login"},
+     "HTTP status 302 without a message")])
+def test_an_answer_that_sends_elsewhere_says_so_and_no_secret(location: dict[str, str], message: str) -> None:
+    """Such as of a proxy that wants a login, in front of the API server."""
+    assert str(refusal(Response(302, location, b""))) == message

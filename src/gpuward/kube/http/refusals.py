@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -62,11 +63,20 @@ def refusal(response: Response) -> errors.ApiError:
         status = Status()
     if status.kind != "Status":
         text = " ".join(response.body[:_SHOWN].decode("utf-8", "replace").split())
-        status = Status(message=text or "no message")
+        status = Status(message=text or f"HTTP status {response.status} without a message{_redirected(response)}")
     details = dict(status.details or {})
     if (wait := _asked(response)) is not None:
         details.setdefault("retryAfterSeconds", wait)
     return from_status(response.status, status.reason, status.message, details)
+
+
+def _redirected(response: Response) -> str:
+    """Return in words where an answer sends who asked. Nothing of the address is said but its host: the rest may be secret."""
+    try:
+        host = urlsplit(response.header("Location") or "").hostname
+    except ValueError:
+        host = None
+    return f", sent on to {host}" if host else ""
 
 
 def _asked(response: Response) -> int | None:
