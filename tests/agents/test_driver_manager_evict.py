@@ -222,3 +222,35 @@ def test_nobody_is_told_that_a_node_will_be_given_back_that_has_gone(tmp_path: P
                       monotonic=lambda: next(clock), sleep=lambda seconds: None).uninstall()
     assert str(error.value) == 'nodes "gpu-1" not found'
     assert not getattr(error.value, "__notes__", [])
+
+
+@pytest.mark.parametrize("name", ["train-0", "train-7d9f-"], ids=["of a StatefulSet", "of a Deployment"])
+def test_pods_that_come_again_and_again_are_evicted_ever_less_often_and_named(tmp_path: Path, name: str) -> None:
+    """Such as those that name this node, or stand its cordon: 1800 were made and ended in an hour."""
+    for folder in ("root/run/nvidia", "sys/module/nvidia", "proc"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "sys/module/nvidia/refcnt").write_text("0\n")
+    machine = Machine(tmp_path / "root", tmp_path / "sys", tmp_path / "proc")
+    server, said, now, numbers = Server([]), io.StringIO(), [0.0], count()
+
+    def anew() -> dict[str, Any]:
+        number = next(numbers)
+        return {**TRAIN, "metadata": {
+            **TRAIN["metadata"], "name": f"{name}{number}" if name.endswith("-") else name, "uid": f"u-{number}"}}
+
+    def create(path: str, body: dict[str, Any]) -> dict[str, Any]:
+        if path.endswith("/eviction"):
+            evicted = path.split("/")[-2]
+            server.pods = [*(each for each in server.pods if each["metadata"]["name"] != evicted), anew()]
+        return body
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    server.create, server.pods = create, [anew()]  # type: ignore[method-assign]
+    with pytest.raises(DriverManagerError, match="did not go in time"):
+        DriverManager(Settings("gpu-1", auto_drain=False), machine, server, Teller(said),
+                      monotonic=lambda: now[0], sleep=sleep).uninstall()
+    assert 20 < next(numbers) < 100
+    assert "came again after evictions" in said.getvalue()
+    assert server.cordons == [True, False]

@@ -16,6 +16,7 @@ from gpuward.agents.api import PASSING, ApiServer, asked_pause
 from gpuward.agents.drivermanager.events import NodeEvents
 from gpuward.agents.drivermanager.facts import Settings
 from gpuward.agents.drivermanager.gather import DIGEST_FILE, DRIVER_ROOT, MOUNT_HELD, PID_FILE, Gatherer, host_driver
+from gpuward.agents.drivermanager.newcomers import Newcomers
 from gpuward.agents.drivermanager.plan import give_back, next_step
 from gpuward.agents.drivermanager.steps import (
     Clean,
@@ -92,6 +93,7 @@ class DriverManager:
     _refused: dict[Ref, str] = field(default_factory=dict, init=False)
     _again: dict[Ref, tuple[float, float]] = field(default_factory=dict, init=False)
     """When a pod whose eviction was refused is asked again, and how long the pause after that is."""
+    _newcomers: Newcomers = field(default_factory=Newcomers, init=False)
     _outrun: float | None = field(default=None, init=False)
     """Since when others have been faster."""
     _rest: float = field(default=EVERY, init=False)
@@ -227,26 +229,32 @@ class DriverManager:
 
     def _evict(self, pods: tuple[Ref, ...], wait: Wait) -> None:
         self._since.setdefault(wait, self.monotonic())
-        for pod in pods:
-            if wait in self._overdue():  # each may take a webhook its time
-                break
-            due, pause = self._again.get(pod, (-math.inf, EVERY))
-            if self.monotonic() < due:
-                continue
-            body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod.name, "namespace": pod.namespace},
-                    "deleteOptions": {"preconditions": {"uid": pod.uid}}}
-            try:
-                self.api.create(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/eviction", body)
-            except errors.NotFound:
-                continue
-            except (errors.ApiError, errors.Unreachable) as error:  # of this pod alone, as of one whose namespace goes
-                self._refused[pod] = within_bytes(str(error), LONGEST_REFUSAL)
-                self._again[pod] = self.monotonic() + max(pause, asked_pause(error)), min(2 * pause, LONGEST_PAUSE)
-                continue
-            self._refused.pop(pod, None)
-            self.teller.say(f"evicted pod {pod.namespace}/{pod.name}")
+        evicted = [pod for pod in self._newcomers.due(pods, self.monotonic())
+                   if wait not in self._overdue() and self._is_evicted(pod)]  # each may take a webhook its time
+        self._newcomers.evicted(evicted, self.monotonic())
         asked = [f"{pod.namespace}/{pod.name}" + (f" ({self._refused[pod]})" if pod in self._refused else "") for pod in pods]
-        self._wait(wait, f"waiting: pods {', '.join(asked[:5])}{f' and {len(asked) - 5} more' * (len(asked) > 5)} to go")
+        again = f": {', '.join(back[:5])} came again after evictions" if (back := self._newcomers.returning(pods)) else ""
+        more = f" and {len(asked) - 5} more" * (len(asked) > 5)
+        self._wait(wait, f"waiting: pods {', '.join(asked[:5])}{more} to go{again}")
+
+    def _is_evicted(self, pod: Ref) -> bool:
+        """Ask a pod to go if it may be asked now; return whether it does."""
+        due, pause = self._again.get(pod, (-math.inf, EVERY))
+        if self.monotonic() < due:
+            return False
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod.name, "namespace": pod.namespace},
+                "deleteOptions": {"preconditions": {"uid": pod.uid}}}
+        try:
+            self.api.create(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/eviction", body)
+        except errors.NotFound:
+            return False
+        except (errors.ApiError, errors.Unreachable) as error:  # of this pod alone, as of one whose namespace goes
+            self._refused[pod] = within_bytes(str(error), LONGEST_REFUSAL)
+            self._again[pod] = self.monotonic() + max(pause, asked_pause(error)), min(2 * pause, LONGEST_PAUSE)
+            return False
+        self._refused.pop(pod, None)
+        self.teller.say(f"evicted pod {pod.namespace}/{pod.name}")
+        return True
 
     def _unload(self, modules: tuple[str, ...], wait: Wait) -> None:
         self._slow_down(modules, wait, "loaded again after it was unloaded")
