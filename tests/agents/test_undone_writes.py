@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from gpuward import names
 from gpuward.agents.drivermanager import run
+from gpuward.agents.host import ModuleInUseError
 from gpuward.agents.machine import Machine
 from gpuward.errors import Conflict
 from tests.agents.test_driver_manager_evict import Server
@@ -95,6 +98,36 @@ def test_a_module_that_is_loaded_again_a_moment_later_is_unloaded_for_a_while_on
     server.again = load
     assert place.run(BY_OPERATOR) == why
     assert f"waiting: {module} was loaded again after it was unloaded" in place.said.getvalue()
+
+
+def test_a_module_that_was_slow_to_go_has_its_whole_time_when_it_comes_once_more(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as while Mellanox' driver is waited for: it failed at once, and nobody was to be seen who used the module."""
+    place = Place(tmp_path, "nvidia")
+    place.server = server = Undoing([])
+    by_operator(place)
+    server.pods = []
+    folder, calls = tmp_path / "sys/module/nvidia", [""][:0]
+
+    def unload(machine: Machine, module: str) -> None:
+        calls.append(module)
+        if len(calls) == 1:
+            raise ModuleInUseError(f"the module {module} is in use")
+        shutil.rmtree(folder)
+
+    def load() -> None:
+        if server.looks == 20:
+            folder.mkdir()
+            (folder / "refcnt").write_text("0\n")
+
+    device = tmp_path / "sys/bus/pci/devices/0000:05:00.0"
+    device.mkdir(parents=True)
+    (device / "vendor").write_text("0x15b3\n")
+    monkeypatch.setattr(Machine, "unload", unload)
+    server.again = load
+    assert place.run(replace(BY_OPERATOR, rdma=True)).startswith("Mellanox' driver is not ready"), place.said.getvalue()
+    assert len(calls) == 3
+    assert not folder.exists()
 
 
 def test_a_device_that_is_bound_again_a_moment_later_is_taken_for_a_while_only(

@@ -271,6 +271,7 @@ class DriverManager:
                 return
             self._gone.add(module)
             self.teller.say(f"unloaded the module {module}")
+        self._is_done(wait)
 
     def _unload_one(self, module: str) -> None:
         # Without one of its modules the driver that is left is none that may stay, also if this process is killed next, and the
@@ -290,6 +291,11 @@ class DriverManager:
             self._undone = f"{', '.join(back)} was {how}"
             self._wait(wait, f"waiting: {self._undone}")
 
+    def _is_done(self, wait: Wait) -> None:
+        """Give what may have to be done again, an hour later, its time anew, unless it is undone again and again."""
+        if not self._undone:
+            self._since.pop(wait, None)
+
     def _wait_for_kernel(self, error: KernelBusyError, why: str) -> None:
         self._stuck = f"{error}: {why}"
         self._wait(Wait.KERNEL, f"waiting: {error}")
@@ -308,6 +314,7 @@ class DriverManager:
             self._wait(Wait.ROOT, f"waiting: {', '.join(left)} is still mounted")
             return
         self._gone.update(points)
+        self._is_done(Wait.ROOT)
         self.teller.say(f"detached {DRIVER_ROOT}")
 
     def _unbind(self, devices: tuple[str, ...]) -> None:
@@ -329,6 +336,8 @@ class DriverManager:
         self._gone.update({*devices} - {*left})
         if left:
             self._wait(Wait.VFIO, f"waiting: {', '.join(left)} is still bound to a driver for virtual machines")
+            return
+        self._is_done(Wait.VFIO)
 
     def _leave_to_host(self, version: str) -> None:
         # Whatever else changes on the node meanwhile, this label is to be so: no version is asked for.
