@@ -74,7 +74,7 @@ def _empty(facts: Facts, settings: Settings, overdue: Set[Wait]) -> Step | None:
         return step
     if facts.claimants and facts.labels.get(names.DEPLOY_PREFIX + DRA):
         return GiveUp(f"{_pods(facts.claimants)} hold claims of NVIDIA's DRA driver: they have to end first")
-    if users := _users_of_gpus(facts):
+    if users := users_of_gpus(facts):
         if Wait.DEVICES not in overdue:
             return WaitFor(Wait.DEVICES, f"the GPUs are in use by {users}")
         if not drains or facts.to_drain.empty:
@@ -88,7 +88,7 @@ def _cordoned(facts: Facts, step: Step | None) -> Step | None:
     return step if facts.unschedulable or isinstance(step, GiveUp) else Cordon()
 
 
-def _users_of_gpus(facts: Facts) -> str:
+def users_of_gpus(facts: Facts) -> str:
     """Name who would lose the driver: processes, and pods that were given GPUs or are virtual machines, whatever they do now."""
     seen = {user.pod_uid for user in facts.device_users}
     machines = facts.machines if _serves_machines(facts) else ()

@@ -17,7 +17,7 @@ from gpuward.agents.drivermanager.events import NodeEvents
 from gpuward.agents.drivermanager.facts import Settings
 from gpuward.agents.drivermanager.gather import DIGEST_FILE, DRIVER_ROOT, MOUNT_HELD, PID_FILE, Gatherer, host_driver
 from gpuward.agents.drivermanager.newcomers import Newcomers
-from gpuward.agents.drivermanager.plan import give_back, next_step
+from gpuward.agents.drivermanager.plan import give_back, next_step, users_of_gpus
 from gpuward.agents.drivermanager.steps import (
     Clean,
     Cordon,
@@ -138,6 +138,9 @@ class DriverManager:
         self._rest = min(max(EVERY, RESTS * (self.worked() - before)), LONGEST_REST)
         facts = dataclasses.replace(gathered, refused=self._refused, stuck=self._stuck, undone=self._undone)
         step = next_step(facts, self.settings, self._overdue())
+        # Who uses a GPU for a moment now and then is not one who has not ended; who keeps modules from going for ever is.
+        if not (self._gone or isinstance(step, Unload) or users_of_gpus(facts)):
+            self._since.pop(Wait.DEVICES, None)
         try:
             if isinstance(step, Finish):
                 self._finish(step, gatherer)
