@@ -27,8 +27,8 @@ class Bench(Following):
 
     def __init__(self, *, leads: bool = True) -> None:
         super().__init__()
-        world = World(self.cluster, NoEvents(), LoopClock())
-        self.executor = ApiExecutor(world, lambda: leads)
+        world = World(self.cluster, NoEvents(), LoopClock(), acting=lambda: leads)
+        self.executor = ApiExecutor(world)
 
     def node(self, name: str) -> NodeView:
         """Return a node as it is known."""

@@ -111,8 +111,8 @@ class Operator:
         self._checks = WaveChecks(measure, clock, self.leads, self.cluster.measure)
         self.ledger = LeaseLedger(client, self.cluster, candidate) if candidate else None
         self._beginning = self.ledger or Takeover(self.cluster)
-        world = World(self.cluster, Events(self.events), clock, self.ledger)
-        self.executor = ApiExecutor(world, acting)
+        world = World(self.cluster, Events(self.events), clock, self.ledger, acting=acting)
+        self.executor = ApiExecutor(world)
         self.plan = Plan()
         """What the last pass of the upgrade decided."""
         shared = Shared(self.policies.read, self.executor, clock, self.leads, self.cluster.late, self.metrics.passed)

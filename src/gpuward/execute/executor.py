@@ -34,11 +34,8 @@ LANES_AT_ONCE: Final = 64
 class ApiExecutor:
     """Perform actions on a Kubernetes API. It is the live Executor."""
 
-    def __init__(self, world: World, acting: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, world: World) -> None:
         self.world = world
-        self.acting = acting
-        """Whether this process may write. It is asked before every call: a process that was stopped for a while must not act
-        on what it decided while it led."""
         self._room = asyncio.Semaphore(LANES_AT_ONCE)
         self._throttle = Throttle(world.clock.now)
 
@@ -74,8 +71,7 @@ class ApiExecutor:
         if not isinstance(action, EvictPod) and (left := self._throttle.left()):
             return Outcome(action, error=self._throttle.message, wait=left)
         try:
-            if not self.acting():
-                raise CalledOff("this process does not lead any more")
+            self.world.check_acting()
             wrote = await self._call(action)
         except CalledOff as error:
             return Outcome(action, error=str(error), called_off=True)

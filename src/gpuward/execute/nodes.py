@@ -68,6 +68,7 @@ async def _looked_at(world: World, action: PatchNode) -> None:
     if action.done_by is not None:
         await look_for_driver(world, action.done_by)
     _check_drivers(world, action)
+    world.check_acting()
     cache = world.cluster.nodes
     is_upgrade = bool(action.entered) or not _UPGRADES.isdisjoint(action.annotations) or not _DRIVERS.isdisjoint(action.labels)
     try:

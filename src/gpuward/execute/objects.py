@@ -118,6 +118,7 @@ def _editor(found: Mapping[str, Any]) -> str:
 async def _create(world: World, gvr: GVR, action: ApplyObject) -> _Applied:
     if action.again:
         await _look_at_owner(world, action)
+    world.check_acting()
     try:
         return _Applied(await world.cluster.client.create(gvr, action.body))
     except errors.AlreadyExists:
@@ -161,6 +162,7 @@ async def _replace_read(world: World, gvr: GVR, action: ApplyObject) -> _Applied
     live = found.object()
     if live["metadata"].get("deletionTimestamp") or contains(live, action.body):  # written anew it would lose its finalizers
         return _Applied(found, wrote=False)
+    world.check_acting()
     answer = await world.cluster.client.replace(gvr, _at(action.body, live["metadata"]["resourceVersion"], live))
     return _Applied(answer, instead=live)
 
@@ -177,6 +179,7 @@ async def _take_over(world: World, gvr: GVR, action: ApplyObject) -> _Applied:
     if owners == wanted:
         return _Applied(found, wrote=False)
     metadata = {**live["metadata"], "ownerReferences": wanted}
+    world.check_acting()
     return _Applied(await world.cluster.client.replace(gvr, {**live, "metadata": metadata}))
 
 
@@ -204,6 +207,7 @@ async def delete_object(world: World, action: DeleteObject) -> None:
         await last_look(world, node, LastLook(machines=True))
     if action.if_empty:
         await look_for_pods(world, action.ref)
+    world.check_acting()
     gvr = next(gvr for (_, kind), gvr in resources.KINDS.items() if kind == action.kind)
     cache = _cache(world, action.kind)
     key = (action.ref.namespace, action.ref.name)
@@ -265,6 +269,7 @@ async def set_owner(world: World, action: SetOwner) -> bool:
                "annotations": {key: value for key, value in annotations.items() if value is not None}}
     if changed["annotations"] == (meta.get("annotations") or {}) and wanted == owners:
         return False
+    world.check_acting()
     answer = await world.cluster.client.replace(gvr, {**live, "metadata": changed})
     cache.apply_response(answer.body)
     return True

@@ -81,6 +81,7 @@ async def _delete(world: World, action: DeletePod) -> None:
         await last_look(world, action.node, action.last_look)
     version, going = await _unplaced(world, ref) if action.unplaced else _version(world, action), cluster.going(ref)
     _check_same_driver(world, action)
+    world.check_acting()
     try:
         answer = await cluster.client.delete_pod(
             ref.name, ref.namespace, uid=ref.uid, version=version, grace_seconds=action.grace)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
@@ -53,6 +53,18 @@ class World:
     """Where admissions are written down first; None where nobody else can lead."""
     gate: DriverGate = field(default_factory=DriverGate)
     contested: ContestedLabels = field(default_factory=ContestedLabels)
+    acting: Callable[[], bool] = lambda: True
+    """Whether this process may write. It is asked directly before every write, after the looks that go before it: a process that
+    was stopped for a while, also between two requests of one action, must not act on what it saw while it led."""
+
+    def check_acting(self) -> None:
+        """Call an action off whose process does not lead any more.
+
+        Raises:
+            CalledOff: it does not.
+        """
+        if not self.acting():
+            raise CalledOff("this process does not lead any more")
 
 
 async def settle_after(error: errors.GpuwardError, world: World, gvr: GVR, cache: Cache[Any, Any], key: Any) -> None:
