@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import pytest
 
 from gpuward import names
+from gpuward.kube import resources
 from gpuward.model.explain import sentence
 from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS, State
@@ -182,6 +183,37 @@ async def test_a_node_that_somebody_keeps_out_counts_and_what_would_help_is_told
     for command in told.remedies[1].commands:
         await obey(stage, command)
     await stage.until(lambda: [stage.driver(node) for node in ("gpu-3", "gpu-5")] == [NEW] * 2, within=3600)
+
+
+@pytest.mark.parametrize("mode", ["Spread", "Whole"])
+@pytest.mark.parametrize("owned", [False, True])
+def test_who_waits_behind_a_quarantined_node_is_told_that_somebody_has_to_act(mode: str, owned: bool) -> None:
+    """With NVIDIADrivers the nodes of one wait behind a node of another one."""
+    @on_stage(gpu_nodes=6, upgrade=WIDE)
+    async def scenario(stage: Stage) -> None:
+        await racked(stage)
+        if owned:
+            await with_pools(stage, nvidia_driver("a", WIDE), nvidia_driver("b", WIDE))
+        else:
+            await stage.installed()
+        await stage.deploy("work", 2, node="gpu-2")  # so that the other rack goes first
+        pod = stage.run_pod("training", "gpu-1", owned=True)["metadata"]
+        kept = {"metadata": {"finalizers": ["example.com/kept"]}}
+        await stage.user.patch_merge(resources.PODS, pod["name"], kept, pod["namespace"])
+        await apply(stage, domains={"key": RACK, "mode": mode}, undrainable={"behaviour": "Quarantine", "after": "2m"})
+        for name in "ab" if owned else ():
+            await set_driver(stage, name, {"version": NEW})
+        if not owned:
+            await stage.upgrade_to(NEW)
+        await stage.until(lambda: stage.hold("gpu-1") == Reason.QUARANTINED, within=7200)
+        await stage.rest(3600)
+        waiting = [node for node in RACKS if stage.driver(node) == OLD and node != "gpu-1"]
+        assert {RACKS[node] for node in waiting} == {"a" if mode == "Spread" else "b"}
+        assert {stage.hold(node) for node in waiting} == {Reason.DOMAIN_BROKEN}
+        first = (await explanation_of(stage, waiting[0])).remedies[0]
+        assert "gpu-1" in first.do + str(first.commands)
+
+    scenario()
 
 
 @on_stage(gpu_nodes=6, upgrade=WIDE)

@@ -18,6 +18,7 @@ from gpuward.upgrade.fleet import Fleet
 from gpuward.upgrade.fleet_gates import eviction_budget, failure_budget, image_not_staged, new_driver_fails
 from gpuward.upgrade.idle_gate import idle_awaited
 from gpuward.upgrade.node_decision import NodeDecision
+from gpuward.upgrade.undrainable import in_quarantine
 from gpuward.upgrade.wave_gates import plan_differs, rollout_aborted, wave_waits
 
 _GATES = (rollout_aborted, plan_differs, failure_budget, new_driver_fails, wave_waits, idle_awaited, image_not_staged,
@@ -48,14 +49,17 @@ def domain_use(snapshot: Snapshot, nodes: Sequence[NodeDecision], fleet: Fleet, 
                 out[domain].add(name)
             if judged.waits:
                 pods[domain] += judged.turn[4]
+    stuck = fleet.stuck | fleet.quarantined
     for node in _disturbed_elsewhere(snapshot, {judged.before.node.name for judged in nodes}):
-        domains = domains_of(node, node.record or Record(State.UNKNOWN), settings.key)
-        under_way.update(domains if node.state in IN_PROGRESS else ())
+        record = node.record or Record(State.UNKNOWN)
+        domains, kept = domains_of(node, record, settings.key), in_quarantine(record, policy)
+        stuck |= {node.name} if kept else frozenset()
+        under_way.update(domains if node.state in IN_PROGRESS and not kept else ())
         for domain in domains:
             out[domain].add(node.name)
     half_done = _half_done(counted, fleet, policy) if settings.mode is DomainMode.WHOLE else frozenset()
     return DomainUse(sizes, {domain: frozenset(found) for domain, found in out.items()}, frozenset(under_way), half_done,
-                     pods, fleet.stuck)
+                     pods, stuck)
 
 
 def _disturbed_elsewhere(snapshot: Snapshot, own: set[str]) -> Iterator[NodeView]:

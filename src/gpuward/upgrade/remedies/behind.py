@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from shlex import quote
 
@@ -16,6 +16,7 @@ from gpuward.model.states import IN_PROGRESS, State
 from gpuward.upgrade.remedies.fixes import DecisionFacts, Dial, Fix, with_ready
 from gpuward.upgrade.remedies.question import Candidate, Question
 from gpuward.upgrade.remedies.rollback import take_back
+from gpuward.upgrade.undrainable import in_quarantine
 
 MOST_NODES = 2
 """Nodes that a person is sent to, or that are named."""
@@ -41,6 +42,14 @@ def after_troubles(find: Find) -> Find:
     return found
 
 
+def quarantined(question: Question, nodes: Iterable[str]) -> Iterator[Candidate]:
+    """Yield what sends a person to those of some nodes that are quarantined, and so keep room of their domain."""
+    there, policy = question.case.snapshot.nodes, question.case.policy
+    records = ((name, there[name].record) for name in nodes if name in there)
+    kept = [name for name, record in records if record is not None and in_quarantine(record, policy)]
+    yield from (_look_at(name, "which is quarantined") for name in kept[:MOST_NODES])
+
+
 def _in_trouble(question: Question) -> list[str]:
     """Return the nodes that take up room of the limits until somebody looks at them."""
     held = question.plan.holds
@@ -58,7 +67,11 @@ def _fails(question: Question, name: str) -> bool:
 
 
 def _look(question: Question, name: str) -> Fix:
-    what = "whose upgrade failed" if question.plan.nodes[name].state is State.FAILED else "which is under way and needs somebody"
+    failed = question.plan.nodes[name].state is State.FAILED
+    return _look_at(name, "whose upgrade failed" if failed else "which is under way and needs somebody")
+
+
+def _look_at(name: str, what: str) -> Fix:
     return Fix(f"look at node {name}, {what}", partial(_done, name=name), looks=(f"gpuward explain {quote(name)}",))
 
 

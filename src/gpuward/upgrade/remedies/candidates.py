@@ -19,7 +19,7 @@ from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.windows import WindowShut
 from gpuward.model.workloads import is_for_virtual_machines
 from gpuward.upgrade.remedies import fixes, policy_fixes, waves
-from gpuward.upgrade.remedies.behind import after_troubles
+from gpuward.upgrade.remedies.behind import after_troubles, quarantined
 from gpuward.upgrade.remedies.driver_pod import (
     empty_for_driver,
     make_driver_pod,
@@ -228,6 +228,7 @@ def _more_of_domain(question: Question) -> Iterator[Candidate]:
     case, what, domains = question.case, question.hold.what, question.case.policy.rollout.domains
     if not isinstance(what, DomainLimit) or domains is None:
         return
+    yield from quarantined(question, what.nodes)
     out = [case.snapshot.nodes[name] for name in what.nodes if name in case.snapshot.nodes]
     idle = [node for node in out if node.state not in IN_PROGRESS]
     yield from (fixes.repair(node) for node in idle if not node.ready)
