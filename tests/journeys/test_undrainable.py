@@ -140,6 +140,28 @@ async def test_the_deleted_annotation_of_a_quarantined_node_costs_no_driver_and_
     assert stage.cordons() == []
 
 
+@pytest.mark.parametrize("behaviour", ["Quarantine", "Skip", "Fail"])
+def test_pods_are_asked_to_go_before_their_node_is_given_up_by_an_operator_that_was_away(behaviour: str) -> None:
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        await stage.installed()
+        await apply(stage, undrainable={"behaviour": behaviour, "after": "1m"})
+        await stage.deploy("train", node="gpu-1")
+        before = users(stage)
+        stage.transport.delay = lambda request: HOUR if request.path.endswith("/eviction") else 0.0
+        await stage.upgrade_to(NEW)
+        await stage.until(lambda: stage.state("gpu-1") == State.POD_DELETION_REQUIRED)
+        await stage.kill_operator()
+        await stage.rest(120)
+        assert users(stage) == before
+        stage.transport.delay = lambda request: 0.0
+        await stage.restart_operator()
+        await stage.upgraded(NEW, within=HOUR)
+        assert stage.cordons() == []
+
+    scenario()
+
+
 @on_stage(gpu_nodes=2)
 async def test_a_failed_node_serves_on(stage: Stage) -> None:
     await unending(stage, COMPILED, behaviour="Fail")

@@ -31,9 +31,17 @@ def rules(behaviour: Behaviour, *, most: int = 1, timeout: int = 0, **rest: Any)
 
 
 def emptied(*, seconds: float, behaviour: Behaviour, state: State = DELETION, **rest: Any) -> Answer:
-    """Decide about a node that has waited for its pods for so long."""
+    """Decide about a node that has waited for its pods for so long; once its time is up they were asked to go."""
     view = node(state=state, cordoned=True, remembers=record(state, ours=True, since=NOW - seconds))
-    return ask(view, driver_pod(), gpu_pod(labels={"app": "job"}), policy=rules(behaviour, **rest))
+    asked = state is DELETION and seconds >= AFTER
+    return ask(view, driver_pod(), gpu_pod(labels={"app": "job"}, deleting=asked), policy=rules(behaviour, **rest))
+
+
+@pytest.mark.parametrize("behaviour", list(Behaviour))
+def test_pods_are_asked_to_go_before_their_time_counts(behaviour: Behaviour) -> None:
+    view = node(state=DELETION, cordoned=True, remembers=record(DELETION, ours=True, since=NOW - 9 * AFTER))
+    answer = ask(view, driver_pod(), gpu_pod(), policy=rules(behaviour))
+    assert (answer.reason, answer.evicted) == (Reason.EVICTING, ["train"])
 
 
 @pytest.mark.parametrize("behaviour", list(Behaviour))
@@ -146,10 +154,10 @@ def test_one_whose_annotation_somebody_deletes_is_emptied_once_more() -> None:
     assert (answer.reason, answer.record.cordon) == (Reason.EVICTING, "gpuward")
 
 
-def fleet(*nodes: NodeView, rule: UpgradePolicy) -> Plan:
+def fleet(*nodes: NodeView, rule: UpgradePolicy, asked: bool = False) -> Plan:
     pods: list[PodView] = []
     for each in nodes:
-        pods += [driver_pod(each.name), validator(each.name), gpu_pod(each.name, f"train-{each.name}")]
+        pods += [driver_pod(each.name), validator(each.name), gpu_pod(each.name, f"train-{each.name}", deleting=asked)]
     return decide(cluster(nodes, pods), rule, NOW)
 
 
@@ -161,7 +169,7 @@ def stuck(name: str, given_up: GivenUp | None = None, seconds: float = AFTER) ->
 def test_no_more_than_may_be_are_quarantined_and_those_use_no_slot() -> None:
     queue = node("n3", state=State.UPGRADE_REQUIRED)
     rule = rules(Behaviour.QUARANTINE, most=1, parallel=1, unavailable=1)
-    plan = fleet(stuck("n0"), stuck("n1", seconds=AFTER + 1), queue, rule=rule)
+    plan = fleet(stuck("n0"), stuck("n1", seconds=AFTER + 1), queue, rule=rule, asked=True)
     gone_in = [name for name, status in plan.nodes.items() if status.quarantined]
     assert gone_in == ["n1"], "it has waited longest"
     assert plan.nodes["n3"].state is State.UPGRADE_REQUIRED, "what it gives back is given out once it is written"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 import msgspec
 
@@ -22,7 +23,7 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.recovery import was_spared
 from gpuward.upgrade.step import Move, Step, Wait, step
 from gpuward.upgrade.uncordon import left_alone, turned_back
-from gpuward.upgrade.undrainable import ending_sooner, give_back, gives_up_at, is_given_back, kept_out
+from gpuward.upgrade.undrainable import ending_sooner, give_back, given_up_at, gives_up_at, is_given_back, kept_out
 
 DRAIN_INSTEAD = "Pod deletion failed but drain is enabled in spec. Will attempt a node drain"
 PODS_DELETED = "Deleted workload pods on the node for the driver upgrade"
@@ -79,7 +80,8 @@ def wait_for_jobs(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
         until = since + timeout if timeout else None
         cause = causes.not_complete(now - since, (pod.ref for pod in node.jobs))
         wait = Wait(Hold(JobsRunning(node.jobs[0].ref, len(node.jobs)), since, until), retry_at=until)
-        return _given_up(node, policy, since, now, cause, node.jobs) or ending_sooner(wait, gives_up_at(node, policy, since), now)
+        at = gives_up_at(node, policy, since)
+        return _given_up(node, policy, at, now, cause, node.jobs) or ending_sooner(wait, at, now)
     cleared = {names.WAIT_FOR_JOBS_SINCE: None} if names.WAIT_FOR_JOBS_SINCE in node.node.annotations else {}
     return Move(State.POD_DELETION_REQUIRED, annotations=cleared)
 
@@ -130,8 +132,9 @@ def drain(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
 def _going_on(going: Eviction, now: float) -> Step:
     """Go on to evict, unless the node is given up now."""
     node, policy, since = going.node, going.policy, going.node.record.since
-    over = _given_up(node, policy, since, now, going.still_there(now - since), going.in_the_way)
-    return over or ending_sooner(going.go_on(now), gives_up_at(node, policy, since), now)
+    at = given_up_at(going, since)
+    over = _given_up(node, policy, at, now, going.still_there(now - since), going.in_the_way)
+    return over or ending_sooner(going.go_on(now), gives_up_at(node, policy, since) if at == inf else at, now)
 
 
 def _not_emptied(going: Eviction, cause: str, now: float, complaint: EventText) -> Move:
@@ -142,11 +145,11 @@ def _not_emptied(going: Eviction, cause: str, now: float, complaint: EventText) 
 
 
 def _given_up(
-    node: NodeFacts, policy: UpgradePolicy, since: float, now: float, cause: str, pods: Sequence[PodView]
+    node: NodeFacts, policy: UpgradePolicy, at: float | None, now: float, cause: str, pods: Sequence[PodView]
 ) -> Move | None:
-    """Return the end of an upgrade for which pods are waited for since then, if the RolloutPolicy has it end now."""
+    """Return the end of an upgrade that the RolloutPolicy has end then as its pods do not go, if that is now."""
     settings = policy.rollout.undrainable
-    if settings is None or not node.is_overdue(gives_up_at(node, policy, since), now):
+    if settings is None or not node.is_overdue(at, now):
         return None
     if settings.behaviour is Behaviour.FAIL:
         return fail(node, cause, now, (EventText(PODS_STAYED + cause, warning=True),), pods)

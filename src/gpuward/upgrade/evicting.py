@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 import msgspec
 
@@ -63,6 +64,16 @@ class Eviction(msgspec.Struct, frozen=True):
         if end is None or not self.node.is_overdue(end, now):
             return None
         return self.still_there(end - self.node.record.since)
+
+    def asked_until(self, patience: float) -> float:
+        """Return until when pods have to be given time to go after they were asked: their grace period, `patience` at most. It is
+        for ever while one is not known to have been asked, as by who was away meanwhile.
+        """
+        if any(pod.uid not in self.node.refusals and self._before(pod) is None for pod in self._staying()):
+            return inf
+        first = (self.node.evicted.get(pod.owner.uid) for pod in self.evictable.pods if pod.deleting and pod.owner is not None)
+        begun = max((evicted.at for evicted in first if evicted is not None and not evicted.returns), default=0.0)
+        return begun + min(patience, max((pod.grace for pod in self.evictable.pods if pod.deleting), default=0.0))
 
     def still_there(self, seconds: float) -> str:
         """Say which pods have not gone after so many seconds."""

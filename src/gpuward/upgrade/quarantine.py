@@ -20,7 +20,7 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import Standing
 from gpuward.upgrade.node_decision import NodeDecision
 from gpuward.upgrade.progress import NodeProgress, begin
-from gpuward.upgrade.undrainable import CAUSE_LENGTH, LEAVING, gives_up_at
+from gpuward.upgrade.undrainable import CAUSE_LENGTH, LEAVING, given_up_at, gives_up_at
 
 _QUARANTINED = "The pods of the node cannot be moved, so it is quarantined with the driver that it has: "
 
@@ -59,7 +59,8 @@ def _is_due(judged: NodeDecision, policy: UpgradePolicy, now: float) -> bool:
     node, path = judged.before, judged.path
     if node.refused is not None or node.by_hand or node.node.record is None or node.record.given_up is not None:
         return False
-    at = gives_up_at(node, policy, _since(node, now))
+    since, jobs = _since(node, now), node.state is State.WAIT_FOR_JOBS_REQUIRED
+    at = gives_up_at(node, policy, since) if jobs else given_up_at(_eviction(node, policy), since)
     if at is None or path.node.state in (State.UNCORDON_REQUIRED, State.DONE, State.UPGRADE_REQUIRED):
         return False
     fails = path.node.state is State.FAILED and not _eviction(node, policy).evictable.blocked

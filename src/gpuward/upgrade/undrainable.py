@@ -15,6 +15,7 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import Record
 from gpuward.model.states import State
 from gpuward.model.undrainable import Behaviour, GivenUp, Quarantined
+from gpuward.upgrade.evicting import Eviction
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.step import Move, Wait
 from gpuward.upgrade.uncordon import back_in_the_queue, has_users
@@ -32,6 +33,12 @@ def gives_up_at(node: NodeFacts, policy: UpgradePolicy, since: float) -> float |
     if settings is None or settings.behaviour is Behaviour.HOLD or node.state not in LEAVING or not node.untouched:
         return None
     return since + settings.after
+
+
+def given_up_at(going: Eviction, since: float) -> float | None:
+    """Return when a node is given up whose pods are evicted since then: not before they were asked to go."""
+    at, settings = gives_up_at(going.node, going.policy, since), going.policy.rollout.undrainable
+    return None if at is None or settings is None else max(at, going.asked_until(settings.after))
 
 
 def is_given_back(node: NodeFacts, policy: UpgradePolicy) -> bool:
