@@ -12,6 +12,7 @@ import yaml
 
 from gpuward import names
 from gpuward.cli.foresight import Foresight, Wanted, foresee
+from gpuward.cli.overview import headline
 from gpuward.cli.plan import as_json, lines
 from gpuward.cli.status import Choice
 from gpuward.cli.waiting import stopped
@@ -212,6 +213,7 @@ async def test_nodes_behind_a_wave_that_is_held_are_stopped_and_others_have_thei
         {"group": "stopped", "nodes": 2, "reasons": {"WaveNotDone": 2}}, {"group": "up to date", "nodes": 1, "reasons": {}}]
     async with looking(stage) as picture:
         assert stopped(picture), "whoever waits there for the end would wait in vain"
+        assert headline(picture).endswith("1 of 4 nodes up to date, 1 held; the rollout has stopped: wave canary waits for gpu-1")
     stage.sandbox.store.delete("poddisruptionbudgets.policy", WORKLOAD_NAMESPACE, "stuck")
     await stage.rest(30)
     assert {when for when, _ in whens(await plan_of(stage)).values()} <= {

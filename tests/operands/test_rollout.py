@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from gpuward.model.plan import Counts, NodeStatus, Plan
@@ -71,6 +72,13 @@ def test_the_message_tells_done_nodes_whose_driver_is_not_ready_from_those_that_
     fleet = plan((DONE, None), (DONE, Reason.DRIVER_FAILING), (DONE, Reason.DRIVER_FAILING))
     assert rollout_of(fleet).message == (
         "1 of 3 nodes up to date, 0 in progress, 0 pending, 0 failed, 2 not ready; held: 2 DriverFailing (n1, n2)")
+
+
+def test_a_node_that_is_skipped_is_not_said_to_be_not_ready() -> None:
+    fleet = plan((DONE, None), (WAITING, Reason.SKIPPED), (WAITING, Reason.PARALLEL_LIMIT))
+    fleet = msgspec.structs.replace(fleet, counts=msgspec.structs.replace(fleet.counts, pending=1))  # as decisions count them
+    message = rollout_of(fleet).message
+    assert message.startswith("1 of 3 nodes up to date, 0 in progress, 1 pending, 0 failed, 1 skipped; ")
 
 
 def test_the_condition_stands_beside_nvidias_and_leaves_them_alone() -> None:

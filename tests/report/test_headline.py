@@ -62,3 +62,11 @@ def test_a_rollout_that_goes_on_in_time_has_not_stopped(what: WaitsFor) -> None:
 
 def test_the_most_important_reason_comes_first() -> None:
     assert told(WindowShut(None, "UTC"), FailureBudgetSpent(3, 2, 6, ("a",))) == "; the rollout has stopped: 3 of 6 nodes failed"
+
+
+def test_the_images_that_are_there_are_no_part_of_why_it_has_stopped() -> None:
+    nodes = {"gpu-1": NodeStatus(State.UPGRADE_REQUIRED, 1.0, Hold(FailureBudgetSpent(3, 2, 6, ("a",)), 1.0), "upgrade-required")}
+    snapshot = Snapshot("gpu-operator", policies=(VIEW,))
+    plan = Plan(nodes=nodes, auto_upgrade=True, counts=Counts(total=1, staging=1, staged=1))
+    assert headline(plan, snapshot, PolicyReader().read(snapshot)).endswith(
+        "0 of 1 nodes up to date, 1 of 1 waiting nodes have the next driver's images; the rollout has stopped: 3 of 6 nodes failed")

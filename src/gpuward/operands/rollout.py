@@ -115,14 +115,15 @@ def warned(rollout: Rollout, warnings: Sequence[str]) -> Rollout:
     return msgspec.structs.replace(rollout, message="; ".join((rollout.message, *warnings)))
 
 
-def progress(counts: Counts) -> str:
+def progress(counts: Counts, skipped: int = 0) -> str:
     """Say how many nodes have the driver that they should have, and where the others stand."""
-    told = counts.up_to_date + counts.in_progress + counts.pending + counts.failed + counts.outdated + counts.unserved
+    told = counts.up_to_date + counts.in_progress + counts.pending + counts.failed + counts.outdated + counts.unserved + skipped
     rest = counts.total - told
     text = f"{goal(counts)}, {counts.in_progress} in progress"
     text += f", {counts.pending} pending, {counts.failed} failed"
     text += f", {counts.outdated} on another driver" if counts.outdated else ""
     text += f", {counts.unserved} that no driver is for" if counts.unserved else ""
+    text += f", {skipped} skipped" if skipped else ""
     return text + (f", {rest} not ready" if rest > 0 else "")
 
 
@@ -151,7 +152,9 @@ def _under_way(plan: Plan) -> bool:
 def _message(plan: Plan) -> str:
     counts = plan.counts
     left = str(plan.estimate or "")
-    text = progress(counts) + staged(counts) + (f"; {left}" if left else "") + _failing(plan)
+    skipped = sum(status.state is State.UPGRADE_REQUIRED and status.hold is not None and status.hold.reason is Reason.SKIPPED
+                  for status in plan.nodes.values())
+    text = progress(counts, skipped) + staged(counts) + (f"; {left}" if left else "") + _failing(plan)
     held: dict[Reason, list[str]] = defaultdict(list)
     for name, hold in sorted(plan.holds.items()):
         held[hold.reason].append(name)

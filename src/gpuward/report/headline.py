@@ -10,19 +10,21 @@ from gpuward.model.analysis import WaveAnalysis
 from gpuward.model.approved_plan import PlanDiffers
 from gpuward.model.denials import RefusedElsewhere
 from gpuward.model.edits import TemplateEdited
+from gpuward.model.listing import MOST_NAMED, listed
 from gpuward.model.plan import Hold, NodeStatus, Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import PolicyView
 from gpuward.model.waits import FailureBudgetSpent, Limit, NewDriverFails, Starting, WaitsFor
-from gpuward.model.waves import Aborted, ApprovalRequired, WaveEmpty, WaveFailed
+from gpuward.model.waves import Aborted, ApprovalRequired, WaveEmpty, WaveFailed, WaveNotDone
 from gpuward.model.windows import WindowShut
 from gpuward.operands.decide import has_nfd_labels
 from gpuward.operands.rollout import goal, staged
 from gpuward.operands.yet_to_go import kept
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.refused import endings, refusal, refusals
+from gpuward.report.behind import behind_stuck_waves
 from gpuward.report.groups import Group, group_of
 
 _STOPS = (Reason.ABORTED, Reason.PLAN_DIFFERS, Reason.FAILURE_BUDGET, Reason.WAVE_FAILED, Reason.WAVE_EMPTY,
@@ -47,8 +49,8 @@ def headline(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> str:
         return f"ClusterPolicy {active.view.name}: {why_no_nodes(snapshot, active.view)}{told_of_abandoned(snapshot)}"
     mode = "" if plan.auto_upgrade else "; automatic upgrades are off"
     counts = plan.counts
-    done = f"{goal(counts)}{_bad(plan)}{_stopped(plan, policies)}"
-    told = f"ClusterPolicy {active.view.name}: {done}{staged(counts)}{mode}"
+    done = f"{goal(counts)}{_bad(plan)}{staged(counts)}{_stopped(plan, snapshot, policies)}"
+    told = f"ClusterPolicy {active.view.name}: {done}{mode}"
     of_drivers = (*refusals(policies), *endings(policies, snapshot), *filter(None, [kept(snapshot)]))
     if not of_drivers:
         return told
@@ -72,12 +74,23 @@ def _is_in_trouble(hold: Hold) -> bool:
     return hold.reason.needs_person or (fails and hold.reason is Reason.VALIDATOR_STARTING)
 
 
-def _stopped(plan: Plan, policies: PoliciesInForce) -> str:
+def _stopped(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> str:
     """Say that no more nodes start by themselves, and why, in few words: `gpuward explain` has more of them."""
     held = [(_STOPS.index(hold.reason), name, why) for name, hold in plan.holds.items()
-            if (why := _why_stopped(hold.what, plan))]
+            if (why := _why_stopped(hold.what, plan))] or _behind(plan, snapshot, policies)
     one = "a" if policies.in_force and policies.active[1:] else "the"  # the nodes of other NVIDIADrivers may go on
     return f"; {one} rollout has stopped: {min(held)[2]}" if held else ""
+
+
+def _behind(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> list[tuple[int, str, str]]:
+    """Return nodes that wait for a wave that somebody has to help, where no other node goes on either."""
+    behind = behind_stuck_waves(plan, snapshot, policies)
+    goes_on = (name for name, status in plan.nodes.items()
+               if name not in behind and group_of(status) in (Group.UNDER_WAY, Group.WAITING))
+    if not behind or any(goes_on):
+        return []
+    return [(0, name, f"wave {hold.what.wave} waits for {listed(hold.what.nodes, MOST_NAMED, of=hold.what.awaited)}")
+            for name, hold in plan.holds.items() if name in behind and isinstance(hold.what, WaveNotDone)]
 
 
 def _why_stopped(what: WaitsFor, plan: Plan) -> str:
