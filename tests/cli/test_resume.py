@@ -105,7 +105,9 @@ def test_without_a_policy_there_is_nothing_to_resume() -> None:
 
 
 def test_what_is_said() -> None:
-    assert forgiven(()) == "no node has failed since it was resumed last; a new driver's trouble up to now holds no node any more"
+    never_resumed_before = forgiven(())
+    assert never_resumed_before == (
+        "no failed node counted against the failure budget; a new driver's trouble up to now holds no node any more")
     assert forgiven(("n1",)) == "1 failed node no longer counts against the failure budget (n1)"
     assert forgiven(tuple("abcdefghijkl")) == (
         "12 failed nodes no longer count against the failure budget (a, b, c, d, e, f, g, h, i, j and 2 more)")

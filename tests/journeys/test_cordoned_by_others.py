@@ -12,7 +12,9 @@ from kubesandbox.writing import APPLY_PATCH
 from tests.journeys.looking import condition_of, explanation_of, looking, status_of
 from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_operand_fails import explained, installed
+from tests.journeys.test_rolloutpolicy import apply
 from tests.journeys.test_status_screen import SMALL, shown
+from tests.journeys.test_windows import window
 
 
 def cordon_as(stage: Stage, node: str, manager: str) -> None:
@@ -52,6 +54,20 @@ def test_a_foreign_cordon_on_a_node_that_is_done_is_shown(mode: str) -> None:
         assert not any("cordoned" in line for line in await shown(stage))
 
     story()
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_foreign_cordon_on_a_node_that_waits_is_shown(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, windows=[window(86400, 90000)])
+    await stage.cordon("gpu-2")
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-2") == "WindowShut")
+    lines = await shown(stage)
+    assert "  2 waiting: they go on by themselves (2 WindowShut), 1 of them cordoned by somebody else" in lines
+    assert ["cordoned by somebody else" in line for line in lines if line.startswith("gpu-")] == [True, False]
+    assert {node["name"]: node["cordonedBySomebodyElse"] for node in (await status_of(stage))["nodes"]} == {
+        "gpu-1": False, "gpu-2": True}
 
 
 @on_stage(gpu_nodes=1)

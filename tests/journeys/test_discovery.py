@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from gpuward import names
+from gpuward.model.reading import read_time
+from gpuward.model.record import format_time
 from gpuward.model.states import State
+from tests.journeys.looking import explanation_of
 from tests.journeys.stage import Stage, on_stage
 
 MINUTE = 60.0
@@ -70,6 +73,13 @@ async def test_operands_leave_a_node_whose_gpu_was_taken_out_after_the_grace_als
     await stage.installed()
     await lose_gpu(stage, "gpu-2")
     await stage.until(lambda: remembered(stage, "gpu-2"), within=MINUTE)
+    since = remembered(stage, "gpu-2")
+    (note,) = (await explanation_of(stage, "gpu-2")).notes
+    seen = f"{since[:19]}Z"
+    goes = format_time(read_time(seen) + 10 * MINUTE)
+    assert note.startswith(f"node feature discovery has seen no NVIDIA GPU here since {format_time(read_time(seen))}: ")
+    assert f": the node's GPU stack, driver included, goes after {goes}, unless " in note
+    assert not (await explanation_of(stage, "gpu-1")).notes
     await stage.rest(5 * MINUTE)
     await stage.restart_operator()
     await stage.rest(4 * MINUTE)

@@ -30,7 +30,7 @@ from kubesandbox.messages import Answer, Request, Stream, refusal
 from kubesandbox.sim.faults import Fault
 from kubesandbox.sim.objects import is_ready
 from kubesandbox.timeloop import run_virtual
-from tests.journeys.looking import looking, status_of
+from tests.journeys.looking import explanation_of, looking, status_of
 from tests.journeys.stage import NEW, OLD, Proceed, Stage, gpu_template, on_stage, playing, policy
 from tests.journeys.test_nvidiadriver import nvidia_driver, with_pools
 from tests.journeys.test_rolloutpolicy import apply, edit
@@ -214,6 +214,9 @@ async def test_nodes_behind_a_wave_that_is_held_are_stopped_and_others_have_thei
     async with looking(stage) as picture:
         assert stopped(picture), "whoever waits there for the end would wait in vain"
         assert headline(picture).endswith("1 of 4 nodes up to date, 1 held; the rollout has stopped: wave canary waits for gpu-1")
+    remedy = (await explanation_of(stage, "gpu-3")).remedies[0]
+    assert remedy.do == "see what node gpu-1 waits for and mend that, or leave it out of the rollout"
+    assert [command.split()[:3] for command in remedy.commands] == [["gpuward", "explain", "gpu-1"], ["kubectl", "label", "node"]]
     stage.sandbox.store.delete("poddisruptionbudgets.policy", WORKLOAD_NAMESPACE, "stuck")
     await stage.rest(30)
     assert {when for when, _ in whens(await plan_of(stage)).values()} <= {

@@ -52,6 +52,19 @@ def test_what_follows_at_the_deadline_is_said_and_follows(fault: FaultKind, roll
     story()
 
 
+@on_stage(gpu_nodes=1)
+async def test_nothing_is_said_of_a_time_that_is_one_of_the_step_to_come(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-1") == "DriverStarting")
+    await stage.kill_operator()
+    await stage.rest(300)
+    assert stage.state("gpu-1") == State.POD_RESTART_REQUIRED
+    assert (await told_of(stage, "gpu-1", "NEXT")).startswith("validation-required -> ")
+    assert "still waits then" not in await until_of(stage)
+    assert not any("goes on to" in line for line in await screen_of(stage, 250))
+
+
 async def refused(stage: Stage, **rollout: Any) -> None:
     """Begin with a node whose pods a budget keeps until its time is up."""
     await stage.installed()

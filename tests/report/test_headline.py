@@ -69,4 +69,5 @@ def test_the_images_that_are_there_are_no_part_of_why_it_has_stopped() -> None:
     snapshot = Snapshot("gpu-operator", policies=(VIEW,))
     plan = Plan(nodes=nodes, auto_upgrade=True, counts=Counts(total=1, staging=1, staged=1))
     assert headline(plan, snapshot, PolicyReader().read(snapshot)).endswith(
-        "0 of 1 nodes up to date, 1 of 1 waiting nodes have the next driver's images; the rollout has stopped: 3 of 6 nodes failed")
+        "0 of 1 nodes up to date, 1 of 1 waiting nodes have the next driver's images; the rollout has stopped: 3 of 6 nodes "
+        "failed")

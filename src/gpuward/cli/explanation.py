@@ -13,6 +13,7 @@ from gpuward.cli.look import Picture
 from gpuward.cli.podwords import PodWords
 from gpuward.cli.rollouts import PolicyRollout
 from gpuward.cli.unselected import corrections, selection
+from gpuward.labels.discovery import told_of_loss
 from gpuward.model.actions import PatchNode
 from gpuward.model.driver import ANEW, driver_daemonsets, going
 from gpuward.model.explain import obstacle
@@ -49,7 +50,6 @@ from gpuward.upgrade.unmanaged import missing_labels, why_unmanaged
 
 _EMPTYING = UNDISTURBED | {State.UPGRADE_REQUIRED, State.POD_RESTART_REQUIRED}
 """States in which pods still have to leave."""
-
 
 MOST_KEPT = 3
 """Pods that a note names."""
@@ -113,7 +113,7 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
         bare,
         status=plan.nodes[name],
         report=next((one for one in node_reports(plan, snapshot, picture.drivers) if one.node == name), None),
-        then=at_its_time(snapshot, upgrades, name, plan.nodes[name]),
+        then=at_its_time(snapshot, upgrades, name, plan),
         next=_next(plan, name),
         failure=facts.record.failure,
         cordon=_owner(facts),
@@ -374,6 +374,7 @@ def _notes(node: NodeFacts, picture: Picture, knows_budgets: bool) -> Iterator[s
         yield f"the annotation {names.UPGRADE_RECORD} cannot be read, as if it were not there: {view.record_error}"
     if view.ready is not True:
         yield "the node is not Ready" if view.ready is False else "the node does not say whether it is Ready"
+    yield from told_of_loss(view, picture.active.upgrades.rollout.discovery_grace, picture.now)
     if view.labels.get(names.UPGRADE_SKIP) == "true" and node.state is not State.UPGRADE_REQUIRED:
         yield f"the label {names.UPGRADE_SKIP}=true keeps it from starting, not from what is under way"
     if driver is None and is_withheld(view):

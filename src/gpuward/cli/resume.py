@@ -169,7 +169,7 @@ def forgiven(nodes: Sequence[str], *, checked: bool = False) -> str:
         anew = "the check that failed is measured anew, and later waves start if it passes"
         return f"{anew}; {forgiven(nodes)}" if nodes else anew
     if not nodes:
-        return "no node has failed since it was resumed last; a new driver's trouble up to now holds no node any more"
+        return "no failed node counted against the failure budget; a new driver's trouble up to now holds no node any more"
     count = "1 failed node no longer counts" if len(nodes) == 1 else f"{len(nodes)} failed nodes no longer count"
     return f"{count} against the failure budget ({listed(nodes)})"
 

@@ -202,7 +202,7 @@ def _with_ends(reports: Sequence[NodeReport], picture: Picture) -> list[NodeRepo
     if len(picture.plan.nodes) > MOST_DECIDED:
         return list(reports)
     under_way = [one for one in reports if one.group is Group.UNDER_WAY and one.until is not None][:MOST_ENDS]
-    ends = {one.node: at_its_time(picture.snapshot, picture.upgrades(one.node), one.node, picture.plan.nodes[one.node])
+    ends = {one.node: at_its_time(picture.snapshot, picture.upgrades(one.node), one.node, picture.plan)
             for one in under_way}
     return [_with_end(one, ends.get(one.node, "")) for one in reports]
 

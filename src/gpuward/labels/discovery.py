@@ -5,7 +5,7 @@ Discovery restarts, crashes and gets upgraded, and then its labels go away for a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Final
 
@@ -13,6 +13,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.reading import read_time
+from gpuward.model.record import format_time
 from gpuward.model.states import IN_PROGRESS
 from gpuward.model.views import NodeView
 
@@ -116,3 +117,12 @@ def lost_since(node: NodeView, now: float) -> float:
         return min(read_time(node.annotations.get(names.DISCOVERY_LOST, "")), now)
     except ValueError:
         return now
+
+
+def told_of_loss(node: NodeView, grace: float, now: float) -> Iterator[str]:
+    """Say that the operands of a node go, and when, where discovery has lost its GPUs."""
+    if names.DISCOVERY_LOST not in node.annotations or not is_lost(node):
+        return
+    since = lost_since(node, now)
+    yield (f"node feature discovery has seen no NVIDIA GPU here since {format_time(since)}: the node's GPU stack, driver "
+           f"included, goes after {format_time(since + grace)}, unless pods use its GPUs or discovery sees them again")

@@ -14,9 +14,13 @@ from gpuward.upgrade.decide import decide
 _JUST_AFTER = 0.001
 
 
-def at_its_time(snapshot: Snapshot, policy: UpgradePolicy, name: str, before: NodeStatus) -> str:
-    """Return what becomes of a node then if nothing else changes; nothing for one that waits for no time."""
-    if before.hold is None or before.hold.until is None:
+def at_its_time(snapshot: Snapshot, policy: UpgradePolicy, name: str, now: Plan) -> str:
+    """Return what becomes of a node then if nothing else changes, by the plan of now; nothing for one that waits for no time, or
+    takes a step at once: that time is then one of the step to come.
+    """
+    before = now.nodes[name]
+    steps = (action for action in now.actions if isinstance(action, PatchNode) and action.node.name == name)
+    if before.hold is None or before.hold.until is None or any(step.entered for step in steps):
         return ""
     plan = decide(snapshot, policy, before.hold.until + _JUST_AFTER)
     after = plan.nodes.get(name)
@@ -44,7 +48,10 @@ def _outcome(before: NodeStatus, after: NodeStatus) -> str:
         return "its pods are deleted whatever their budgets say (killAtDeadline)"
     if before.hold is not None and after.hold.reason is before.hold.reason:
         return "it goes on waiting"
-    return "its turn may come" if after.hold.reason.is_turn else sentence(after.hold)
+    if after.hold.reason.is_turn:
+        return "its turn may come"
+    told = sentence(after.hold)
+    return f"it {told}" if told.startswith("waits ") else told
 
 
 def _service(snapshot: Snapshot, plan: Plan, name: str) -> str:

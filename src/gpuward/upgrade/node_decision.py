@@ -104,7 +104,8 @@ def node_decision(before: NodeFacts, path: NodeProgress, policy: UpgradePolicy) 
             state, node.record.since, path.hold, node.node.upgrade_label,
             up_to_date=state in AT_REST and node.up_to_date and not node.keeps_driver,
             failure=None if state in AT_REST else node.record.failure,
-            cordoned=state in AT_REST and node.unschedulable and node.record.cordon is not CordonOwner.GPUWARD,
+            cordoned=(state in AT_REST or state is State.UPGRADE_REQUIRED) and node.unschedulable
+            and node.record.cordon is not CordonOwner.GPUWARD,
             outdated=state in AT_REST and node.loaded and not node.in_step and node.unserved is None,
         ),
         waits=waits,

@@ -91,7 +91,9 @@ def go_without(question: Question) -> Iterator[Candidate]:
     nodes = question.case.snapshot.nodes
     held = [name for name in (what.nodes if isinstance(what, WaveNotDone) else ()) if _needs_person(question, name)]
     for name in [name for name in held if name in nodes][:MOST_SKIPPED]:
-        yield fixes.label_node(nodes[name], names.UPGRADE_SKIP, "true", f"leave node {name} out of the rollout")
+        skip = fixes.label_node(nodes[name], names.UPGRADE_SKIP, "true",
+                                f"see what node {name} waits for and mend that, or leave it out of the rollout")
+        yield replace(skip, looks=(f"gpuward explain {quote(name)}",))
     yield from promote(question)
 
 
