@@ -14,7 +14,7 @@ from gpuward.model.states import State
 from tests.journeys.looking import explanation_of, status_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_removed import COMPILED, MODES, NVIDIADRIVER, installed, users
-from tests.journeys.test_rolloutpolicy import apply
+from tests.journeys.test_rolloutpolicy import apply, edit
 from tests.journeys.test_windows import ask
 
 HOUR = 3600
@@ -78,6 +78,28 @@ def test_who_asks_about_a_node_with_pods_that_do_not_end_is_told_what_would_help
         assert commands == ([] if behaviour == "Hold" else ["gpuward retry gpu-1", "gpuward skip gpu-1"])
         await free(stage, "gpu-1")
         await stage.until(lambda: stage.all_are(State.DONE), within=HOUR)
+
+    scenario()
+
+
+@pytest.mark.parametrize(("after", "behaviour", "helps"), [
+    ("1m", "Quarantine", False), ("1m", "Skip", False), ("1m", "Hold", True), ("10m", "Quarantine", True)])
+def test_pods_of_a_node_that_is_given_up_before_are_not_said_to_be_deleted(after: str, behaviour: str, helps: bool) -> None:
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        await stage.installed()
+        await stage.deploy("inference", 1, node="gpu-1", max_unavailable=0)
+        await apply(stage, undrainable={"after": after, "behaviour": behaviour})
+        await stage.upgrade_to(NEW)
+        await stage.until(lambda: stage.hold("gpu-1") == "BudgetBlocks")
+        (kills,) = [one for one in (await explanation_of(stage, "gpu-1")).remedies if "killAtDeadline" in one.do] or [None]
+        assert (kills is not None) is helps
+        await edit(stage, killAtDeadline=True)
+        await stage.until(lambda: stage.hold("gpu-1") == "EvictionRefused")
+        notes = " ".join((await explanation_of(stage, "gpu-1")).notes)
+        assert ("killAtDeadline: false" in notes) is helps
+        await stage.rest(600)
+        assert (stage.driver("gpu-1") == NEW) is helps
 
     scenario()
 

@@ -46,6 +46,7 @@ from gpuward.upgrade.remedies import MOST_STEPS, Remedy, remedies
 from gpuward.upgrade.remedies.candidates import UNPAUSE
 from gpuward.upgrade.remedies.fixes import DecisionFacts, uncordon
 from gpuward.upgrade.remedies.operand_pod import mended
+from gpuward.upgrade.undrainable import gives_up_within
 from gpuward.upgrade.unmanaged import missing_labels, why_unmanaged
 
 _EMPTYING = UNDISTURBED | {State.UPGRADE_REQUIRED, State.POD_RESTART_REQUIRED}
@@ -319,7 +320,7 @@ def prospects(status: NodeStatus, policy: UpgradePolicy, leaving: Iterable[PodVi
                     "controller that set it" for pod in kept[:MOST_KEPT])
         if not kept:
             yield f"nothing has to be done yet: pods have their grace periods to end. {_at_the_end(status, policy)}"
-    if reason is Reason.EVICTION_REFUSED and policy.rollout.kill_at_deadline and _ends(status):
+    if reason is Reason.EVICTION_REFUSED and policy.rollout.kill_at_deadline and _kills(status, policy):
         yield ("killAtDeadline: false in the RolloutPolicy keeps pods that are still there then: "
                f"{_without_killing(status, policy)} instead")
     if reason is Reason.JOBS_RUNNING and status.hold is not None:
@@ -328,7 +329,7 @@ def prospects(status: NodeStatus, policy: UpgradePolicy, leaving: Iterable[PodVi
 
 
 def _at_the_end(status: NodeStatus, policy: UpgradePolicy) -> str:
-    if not _ends(status):
+    if status.hold is None or status.hold.until is None:
         return "They are waited for without limit"
     if policy.rollout.undrainable is not None and policy.rollout.undrainable.behaviour is not Behaviour.HOLD:
         return "What becomes of the node when the time is up stands under UNTIL"
@@ -337,9 +338,10 @@ def _at_the_end(status: NodeStatus, policy: UpgradePolicy) -> str:
     return f"If the time is up before they have gone, {_without_killing(status, policy)}"
 
 
-def _ends(status: NodeStatus) -> bool:
-    """Tell whether a node waits until a time."""
-    return status.hold is not None and status.hold.until is not None
+def _kills(status: NodeStatus, policy: UpgradePolicy) -> bool:
+    """Tell whether pods that stay are deleted when the time is up, and their node is not given up then."""
+    until = status.hold.until if status.hold is not None else None
+    return until is not None and not gives_up_within(policy, until - status.since)
 
 
 def _without_killing(status: NodeStatus, policy: UpgradePolicy) -> str:

@@ -41,6 +41,13 @@ def given_up_at(going: Eviction, since: float) -> float | None:
     return None if at is None or settings is None else max(at, going.asked_until(settings.after))
 
 
+def gives_up_within(policy: UpgradePolicy, seconds: float) -> bool:
+    """Tell whether a node that waits for its pods is given up before it has waited so long; 0 is for ever."""
+    settings = policy.rollout.undrainable
+    ends = settings is not None and settings.behaviour is not Behaviour.HOLD
+    return ends and settings is not None and (not seconds or settings.after <= seconds)
+
+
 def is_given_back(node: NodeFacts, policy: UpgradePolicy) -> bool:
     """Tell whether a node goes back into service where it would fail, as its pods have not gone in time."""
     settings = policy.rollout.undrainable

@@ -18,6 +18,7 @@ from gpuward.model.waits import OnBudget
 from gpuward.upgrade.remedies import fixes, policy_fixes, workloads
 from gpuward.upgrade.remedies.fixes import Dial, Fix
 from gpuward.upgrade.remedies.question import SOON, Candidate, Question
+from gpuward.upgrade.undrainable import gives_up_within
 
 MOST_PODS = 5
 """Pods that one fix deletes at most; beyond that nobody wants to do it by hand."""
@@ -82,6 +83,10 @@ def _one_budget(question: Question) -> Iterator[Candidate]:
 
 
 def _kill(question: Question) -> Iterator[Candidate]:
+    """Have pods deleted that stay, unless their node is given up before their time is up."""
+    policy = question.case.policy
+    if gives_up_within(policy, policy.pod_deletion.timeout_seconds or policy.rollout.deadline(State.POD_DELETION_REQUIRED)):
+        return
     case, rollout = question.case, replace(question.case.policy.rollout, kill_at_deadline=True)
     do = "let pods that are still there at the end of podDeletion.timeoutSeconds be deleted, whatever their budgets say"
     yield policy_fixes.change_rollout(case, f"{do} (killAtDeadline)", {"killAtDeadline": True}, rollout).risking(
