@@ -13,6 +13,7 @@ from gpuward.model.denials import LedgerRefused, RefusedElsewhere, ReplacementRe
 from gpuward.model.domains import DomainLimit
 from gpuward.model.driver_images import ImageMissing
 from gpuward.model.edits import TemplateEdited
+from gpuward.model.notice import NoticeGiven, NoticeUnanswered
 from gpuward.model.obstacles import StaticPod
 from gpuward.model.opportunities import IdleAwaited
 from gpuward.model.owners import OwnerConflict
@@ -90,6 +91,8 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     PlanDiffers("node n1 is not in it", 2),
     Undrainable("after 3600 s these are still there: ml/training"),
     Quarantined("after 3600 s these are still there: ml/training"),
+    NoticeGiven("3f0c2a9b", 1_767_312_000.0, POD, 2, 3),
+    NoticeUnanswered("3f0c2a9b", 1_767_312_000.0, POD, 1, 3),
     IdleAwaited(900.0, 1_767_312_000.0, POD, 2),
     DeletionUnseen("a", "roles is forbidden"),
     WindowShut(1_767_312_000.0, "Europe/Berlin"),

@@ -12,6 +12,7 @@ from gpuward.crd.generate import schema_for_reading
 from gpuward.crd.rollout_conversion import rollout_settings, typed_rollout
 from gpuward.crd.rolloutpolicy import DEADLINE_STATES, RolloutPolicy
 from gpuward.model.domains import DomainMode, DomainSettings
+from gpuward.model.notice import Acknowledge, NoticeSettings
 from gpuward.model.opportunities import OpportunisticSettings
 from gpuward.model.rollout import DEADLINES, DeviceHolders, FailureBudget, RolloutSettings
 from gpuward.model.states import State
@@ -22,7 +23,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "rolloutpolicy.yaml"
 HEAD = {"apiVersion": "gpuward.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "default"}}
 
 
-WITHOUT_DEFAULT = {"domains", "finishBy", "growth", "opportunistic", "undrainable"}
+WITHOUT_DEFAULT = {"domains", "finishBy", "growth", "notice", "opportunistic", "undrainable"}
 """Fields without which nothing of theirs is done: the example has them in comments."""
 
 
@@ -63,6 +64,8 @@ def test_when_a_rollout_should_be_done_gets_through() -> None:
 
 
 def test_opportunities_get_through() -> None:
+    assert settings(notice={"before": "15m"}).notice == NoticeSettings(900.0)
+    assert settings(notice={"before": "1h", "acknowledge": "Required"}).notice == NoticeSettings(3600.0, Acknowledge.REQUIRED)
     assert settings(opportunistic={"idleFor": "15m", "until": "72h"}).opportunistic == OpportunisticSettings(900.0, 259_200.0)
 
 
@@ -88,6 +91,8 @@ def test_states_with_a_default_deadline_can_have_another_one() -> None:
      "upgraded"),
     ({"domains": {"key": "rack", "mode": "whole"}}, "spec.domains.mode", "whole", "write one of Spread, Whole"),
     ({"domains": {"key": "rack", "max": 0}}, "spec.domains.max", 0, "write a whole number of at least 1"),
+    ({"notice": {"before": "0s"}}, "spec.notice.before", "0s", "write a duration between 1s and 168h, or leave notice out"),
+    ({"notice": {"before": "200h"}}, "spec.notice.before", "200h", "write a duration between 1s and 168h, or leave notice out"),
     ({"opportunistic": {"idleFor": "15m", "until": "0"}}, "spec.opportunistic.until", "0",
      "write a duration between 1s and 8784h, from when a node begins to wait"),
     ({"opportunistic": {"idleFor": "2h", "until": "1h"}}, "spec.opportunistic.idleFor", "2h", "write one shorter than until, 1h"),

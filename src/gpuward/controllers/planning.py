@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from functools import partial
 from typing import TypeVar
 
@@ -17,6 +17,7 @@ from gpuward.upgrade.decide import Survey, settle, survey
 from gpuward.upgrade.destinations import Fleets
 from gpuward.upgrade.ledger import fitting
 from gpuward.upgrade.node_decision import DecisionCache
+from gpuward.upgrade.notices import with_notices_taken_back
 from gpuward.upgrade.removals import with_removals
 from gpuward.upgrade.scope import concerns
 from gpuward.upgrade.staging import with_staging
@@ -45,7 +46,7 @@ class Planner:
             alone = survey(snapshot, policy, now, self._memories[policy.driver])
             plan = _settled(snapshot, alone, now, Fleets([(alone.policy, alone.fleet)]))
             self._last = {policy.driver: plan}
-            return with_staging(_of_nobody(plan, policy), snapshot, [alone], now)
+            return _with_more(_of_nobody(plan, policy), snapshot, [alone], now)
         troubles: dict[str, str] = {}
         found = {policy.driver: _tried(policy, troubles, partial(survey, snapshot, policy, now, self._memories[policy.driver]))
                  for policy in policies}
@@ -69,11 +70,11 @@ class Planner:
         lost = [policy for policy in policies if policy.driver in troubles]
         undecided = frozenset(node.name for node in snapshot.nodes.values() if any(concerns(policy, node) for policy in lost))
         try:
-            return with_staging(merged(self._last.values()), snapshot, sound, now, undecided)
+            return _with_more(merged(self._last.values()), snapshot, sound, now, undecided)
         except Exception:
             for each in sound:
                 driver = each.policy.driver
-                _tried(each.policy, troubles, partial(with_staging, self._last[driver], snapshot, [each], now))
+                _tried(each.policy, troubles, partial(_with_more, self._last[driver], snapshot, [each], now))
             if troubles.keys().isdisjoint(each.policy.driver for each in sound):
                 raise
         self._last |= {name: self._waiting(name, why, now) for name, why in troubles.items()}
@@ -86,6 +87,13 @@ class Planner:
 
 def _settled(snapshot: Snapshot, found: Survey, now: float, fleets: Fleets) -> Plan:
     return with_removals(with_workloads(settle(snapshot, found, now, fleets), snapshot, found.policy), snapshot, found.policy)
+
+
+def _with_more(
+    plan: Plan, snapshot: Snapshot, found: Sequence[Survey], now: float, undecided: Set[str] = frozenset()
+) -> Plan:
+    """Return a plan of all policies with what is done for nodes that wait: images come onto them, and notices are taken back."""
+    return with_notices_taken_back(with_staging(plan, snapshot, found, now, undecided), snapshot, found, now, undecided)
 
 
 def _of_nobody(plan: Plan, policy: UpgradePolicy) -> Plan:

@@ -141,6 +141,11 @@ _SENTENCES: Final[dict[str, str]] = {
     "RolloutOpportunities.idle_for": "How long no GPU pod must have used a node before it starts, such as 15m.",
     "RolloutOpportunities.until": "How long a node waits for that, from when it is found to need another driver, such as 72h. "
                                   "Afterwards it is upgraded like any other, and its pods are evicted.",
+    "RolloutPolicySpec.notice": "Give notice before pods are evicted from a node, so that they can save what they have.",
+    "RolloutNotice.before": "How long before that, from 1s to 168h, such as 15m. The node goes on earlier once all its pods have "
+                            "acknowledged the notice.",
+    "RolloutNotice.acknowledge": "Optional: the node goes on when the time is up, whoever has acknowledged. Required: only once "
+                                 "all its pods have; others go on meanwhile.",
     "undrainable": "What becomes of a node whose pods cannot be moved: a disruption budget never lets them go, they come back, "
                    "do not end or do not complete. Without it the node waits until its steps time out.",
     "RolloutUndrainable.behaviour": "Hold: it waits until its step times out. Skip: it goes back into service with its driver, "

@@ -10,12 +10,13 @@ from gpuward import names
 from gpuward.crd.check import field_path
 from gpuward.crd.decode import typed
 from gpuward.crd.durations import parse_duration
-from gpuward.crd.rolloutpolicy import DEADLINE_STATES, RolloutDomains, RolloutOpportunities, RolloutPolicy
+from gpuward.crd.rolloutpolicy import DEADLINE_STATES, RolloutDomains, RolloutNotice, RolloutOpportunities, RolloutPolicy
 from gpuward.crd.waves import followed_growth, followed_wave, wave_problems
 from gpuward.crd.windows import followed, moment, window_problems
 from gpuward.errors import PolicyError
 from gpuward.model.domains import DomainMode, DomainSettings
 from gpuward.model.marks import Interop
+from gpuward.model.notice import LONGEST_BEFORE, Acknowledge, NoticeSettings
 from gpuward.model.opportunities import OpportunisticSettings
 from gpuward.model.rollout import DeviceHolders, FailureBudget, RolloutSettings
 from gpuward.model.selectors import is_label_key
@@ -33,6 +34,7 @@ DOMAINS_KEY_FIELD = "spec.domains.key"
 _CHANGING = frozenset({names.UPGRADE_STATE, names.UPGRADE_SKIP, names.DRIVER_OWNER, names.VGPU_HOST_DRIVER})
 WAVES_FIELD = "spec.waves"
 FINISH_FIELD = "spec.finishBy"
+NOTICE_FIELD = "spec.notice.before"
 
 
 def typed_rollout(obj: Mapping[str, Any]) -> tuple[RolloutPolicy | None, list[PolicyError]]:
@@ -44,7 +46,8 @@ def typed_rollout(obj: Mapping[str, Any]) -> tuple[RolloutPolicy | None, list[Po
     finish = _finish_problems(policy.spec.finish_by) if policy is not None else ()
     chances = _opportunity_problems(policy.spec.opportunistic) if policy is not None else ()
     unordered = wave_problems(WAVES_FIELD, policy.spec.waves if policy is not None else ())
-    return policy, [*problems, *_unknown_states(obj), *domains, *chances, *unusable, *finish, *unordered]
+    notice = _notice_problems(policy.spec.notice) if policy is not None else ()
+    return policy, [*problems, *_unknown_states(obj), *domains, *chances, *unusable, *finish, *unordered, *notice]
 
 
 def window_field(place: int) -> str:
@@ -94,6 +97,21 @@ def _opportunities(found: RolloutOpportunities) -> OpportunisticSettings:
     return OpportunisticSettings(idle, until)
 
 
+def _notice_problems(found: RolloutNotice | None) -> Iterator[PolicyError]:
+    try:
+        if found is not None:
+            _notice(found)
+    except PolicyError as problem:
+        yield problem
+
+
+def _notice(found: RolloutNotice) -> NoticeSettings:
+    before = _seconds(NOTICE_FIELD, found.before)
+    if not 1 <= before <= LONGEST_BEFORE:
+        raise PolicyError(NOTICE_FIELD, found.before, "write a duration between 1s and 168h, or leave notice out")
+    return NoticeSettings(before, Acknowledge(found.acknowledge))
+
+
 def rollout_settings(policy: RolloutPolicy) -> RolloutSettings:
     """Return the settings of a RolloutPolicy without problems.
 
@@ -122,6 +140,7 @@ def rollout_settings(policy: RolloutPolicy) -> RolloutSettings:
         waves=tuple(followed_wave(f"{WAVES_FIELD}[{place}]", wave) for place, wave in enumerate(spec.waves)),
         growth=followed_growth(spec.growth),
         prestage=Prestage(PrestageMode(spec.prestage.mode), spec.prestage.parallel, OnFailure(spec.prestage.on_failure)),
+        notice=None if spec.notice is None else _notice(spec.notice),
         interop=Interop(spec.interop.nvsentinel, spec.interop.slurm),
     )
 

@@ -26,6 +26,7 @@ DeviceHoldersChoice = Literal["Hold", "Evict", "Ignore"]
 WindowFitChoice = Literal["Off", "P90"]
 PrestageMode = Literal["Off", "Image"]
 UndrainableChoice = Literal["Hold", "Skip", "Quarantine", "Fail"]
+AcknowledgeChoice = Literal["Optional", "Required"]
 StagingFailureChoice = Literal["Hold", "Ignore"]
 Percent = Annotated[int, Meta(ge=0, le=100)]
 Retries = Annotated[int, Meta(ge=0, le=20)]
@@ -75,6 +76,13 @@ class RolloutPrestage(Spec, frozen=True, kw_only=True):
     on_failure: Annotated[StagingFailureChoice, DEFAULTED] = "Hold"
 
 
+class RolloutNotice(Spec, frozen=True, kw_only=True):
+    """Tell the owners of pods before these are evicted."""
+
+    before: Duration
+    acknowledge: Annotated[AcknowledgeChoice, DEFAULTED] = "Optional"
+
+
 class RolloutInterop(Spec, frozen=True, kw_only=True):
     """Tell other controllers of nodes that are out of service for an upgrade."""
 
@@ -106,6 +114,7 @@ class RolloutPolicySpec(Spec, frozen=True, kw_only=True):
     waves: Annotated[tuple[RolloutWave, ...], DEFAULTED, schema(maxItems=MOST_WAVES), NAMES_DIFFER] = ()
     growth: RolloutGrowth | None = None
     prestage: Annotated[RolloutPrestage, DEFAULTED] = RolloutPrestage()
+    notice: RolloutNotice | None = None
     interop: Annotated[RolloutInterop, DEFAULTED] = RolloutInterop()
 
 

@@ -86,8 +86,9 @@ async def _looked_at(world: World, action: PatchNode) -> None:
         world.cluster.wrote(action.node, world.clock.now(), lost)
     if lost:
         raise errors.Invalid(lost)
-    for event in action.events:
-        world.events.event("Node", action.node, event.message, warning=event.warning)
+    about = [*(("Node", action.node, event) for event in action.events), *(("Pod", *each) for each in action.pod_events)]
+    for kind, ref, event in about:
+        world.events.event(kind, ref, event.message, warning=event.warning)
 
 
 def _lost(action: PatchNode, node: Mapping[str, Any]) -> str:

@@ -66,6 +66,8 @@ class PatchNode(msgspec.Struct, frozen=True, tag=True):
     where no driver pod may come by it on a node whose driver matters.
     """
     events: tuple[EventText, ...] = ()
+    pod_events: tuple[tuple[Ref, EventText], ...] = ()
+    """Events about pods of the node."""
     why: str = ""
 
     @property

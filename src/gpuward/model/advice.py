@@ -112,6 +112,17 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "nobody until a time that the reason names.",
         "Nothing. A node for which it is urgent starts at once with `kubectl annotate node NODE "
         "nvidia.com/gpu-driver-upgrade-requested=true`, which evicts its pods."),
+    Reason.NOTICE_GIVEN: Advice(
+        Act.NO, "`notice` of the RolloutPolicy has pods told before they are evicted. The node would start now, and has its "
+        "place among those that may be under way; it goes on when the time is up, or once all its pods have acknowledged.",
+        "Nothing. Owners of pods that may go before that say so with `kubectl annotate pod -n NAMESPACE POD "
+        "gpuward.io/acknowledged-notice=ID --overwrite`; the reason has the ID."),
+    Reason.NOTICE_UNANSWERED: Advice(
+        Act.YES, "The RolloutPolicy has `acknowledge: Required`, the time of the notice is up, and not all pods of the node have "
+        "acknowledged it. Others go on meanwhile.",
+        "Ask the owners of the pods. Each one acknowledges with `kubectl annotate pod -n NAMESPACE POD "
+        "gpuward.io/acknowledged-notice=ID --overwrite`; the reason has the ID. `acknowledge: Optional` lets all nodes go on "
+        "when their time is up."),
     Reason.ABORTED: Advice(
         Act.WISH, "Somebody ended the rollout of this driver with `gpuward abort`. No node starts with it; nodes under way "
         "finish, or go  back if their driver was not touched.",

@@ -48,6 +48,8 @@ class DomainLimit(msgspec.Struct, frozen=True):
     """Some of those out of service."""
     domains: tuple[str, ...] = ()
     """Some of the domains that count, where domains are counted."""
+    noticed: int = 0
+    """How many of these nodes are in service yet, and have a place as they were given notice."""
 
 
 def remembered(key: str, value: str) -> str:

@@ -11,6 +11,7 @@ from gpuward.model.analysis import WaveAnalysis
 from gpuward.model.counting import counted
 from gpuward.model.domains import DomainLimit
 from gpuward.model.listing import listed
+from gpuward.model.notice import NoticeGiven, NoticeUnanswered
 from gpuward.model.obstacles import HoldsDriver, LosesData, NotStartedAgain, Obstacle, OfDaemonSet, SeveralBudgets, StaticPod
 from gpuward.model.opportunities import IdleAwaited
 from gpuward.model.placement import Placement
@@ -51,7 +52,15 @@ MOST_USERS = 3
 
 def sentence(hold: Hold) -> str:
     """Return what the node waits for, in one sentence."""
-    return counted(_template(hold), arguments(hold.what) | _some_nodes(hold.what)) + large_domain(hold.what)
+    told = counted(_template(hold), arguments(hold.what) | _some_nodes(hold.what))
+    return told + _noticed(hold.what) + large_domain(hold.what)
+
+
+def _noticed(what: WaitsFor) -> str:
+    """Say how many of the nodes that fill a limit are in service as yet; nothing where all are out of it or under way."""
+    count = what.noticed if isinstance(what, Limit | WaveLimit | DomainLimit) else 0
+    have = "has" if count == 1 else "have"
+    return f"; {count} of them {have} been given notice, and {have} a place" if count else ""
 
 
 def _some_nodes(what: WaitsFor) -> dict[str, object]:
@@ -102,7 +111,7 @@ def arguments(what: WaitsFor) -> dict[str, object]:
         case InvalidPolicy():
             return {"what": what.policy}
         case (MovePaused() | WindowShut() | IdleAwaited() | Aborted() | ApprovalRequired() | WaveEmpty() | WaveSoaking()
-              | WaveAnalysis()):
+              | WaveAnalysis() | NoticeGiven() | NoticeUnanswered()):
             return _later(what)
         case Failed() | RetryLater():
             return _failed(what)
@@ -137,11 +146,14 @@ def large_domain(what: WaitsFor) -> str:
 
 def _later(
     what: MovePaused | WindowShut | IdleAwaited | Aborted | ApprovalRequired | WaveEmpty | WaveSoaking | WaveAnalysis
+    | NoticeGiven | NoticeUnanswered
 ) -> dict[str, object]:
     if isinstance(what, IdleAwaited):
         now = f" (now pod {what.pod} does, {what.pods} in all)" if what.pod is not None else " (now none does)"
         moment = datetime.fromtimestamp(what.evicts, UTC).isoformat(" ", "minutes")
         return {"idle_for": _span(what.idle_for), "now": now, "evicts": moment}
+    if isinstance(what, NoticeGiven | NoticeUnanswered):
+        return _notice(what)
     if isinstance(what, WaveEmpty):
         return {"wave": what.wave, "labels": what.labels, "promote": command_for("promote", what.driver)}
     if isinstance(what, Aborted | ApprovalRequired | WaveSoaking):
@@ -175,6 +187,14 @@ def _analysed(what: WaveAnalysis) -> dict[str, object]:
         now = f"{what.failures} of {what.limit} failures are counted, the last: {what.told}"
     return {"wave": what.wave, "check": what.check, "told": what.told, "failures": what.failures, "lasts": _span(what.lasts),
             "now": now, "resume": command_for("resume", what.driver), "promote": command_for("promote", what.driver)}
+
+
+def _notice(what: NoticeGiven | NoticeUnanswered) -> dict[str, object]:
+    begins = moment_in(what.begins, UTC_NAME)
+    who = str(what.pod) + (f" and {what.pods - 1} more" if what.pods > 1 else "")
+    every = "once all have acknowledged it"
+    when = "" if isinstance(what, NoticeUnanswered) else every if what.required else f"from {begins} on, or {every}"
+    return {"id": what.id, "begins": begins, "when": when, "who": who, "of": what.of}
 
 
 def _span(seconds: float) -> str:

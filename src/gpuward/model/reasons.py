@@ -42,6 +42,8 @@ class Reason(StrEnum):
     GROWTH_LIMIT = "GrowthLimit"
     IMAGE_NOT_STAGED = "ImageNotStaged"
     STAGING_FAILED = "StagingFailed"
+    NOTICE_GIVEN = "NoticeGiven"
+    NOTICE_UNANSWERED = "NoticeUnanswered"
     OPERANDS_STARTING = "OperandsStarting"
     FAILURE_BUDGET = "FailureBudget"
     NEW_DRIVER_FAILS = "NewDriverFails"
@@ -145,7 +147,7 @@ _OF_FLEET: Final = _TURN | {
     Reason.APPROVAL_REQUIRED, Reason.IMAGE_NOT_STAGED, Reason.DELETION_UNSEEN,
 }
 _IN_PASSING: Final = frozenset({
-    Reason.IDLE_AWAITED,
+    Reason.IDLE_AWAITED, Reason.NOTICE_GIVEN,
     Reason.EVICTING, Reason.DRIVER_STOPPING, Reason.DRIVER_STARTING, Reason.VALIDATOR_MISSING, Reason.VALIDATOR_STARTING,
     Reason.VALIDATOR_REPLACING, Reason.WRITE_UNANSWERED,
 })
@@ -160,7 +162,7 @@ _NEEDS_PERSON: Final = frozenset({
     Reason.WRITE_REFUSED, Reason.REPLACEMENT_REFUSED, Reason.COMES_BACK, Reason.UNCORDONED, Reason.NOT_SELECTED,
     Reason.DRIVER_REFUSED, Reason.WRONG_DRIVER_TYPE, Reason.DRIVER_LABEL_UNKNOWN, Reason.OPERAND_FAILING, Reason.VALIDATION_OFF,
     Reason.IMAGE_MISSING, Reason.DOMAIN_BROKEN, Reason.STAGING_FAILED, Reason.DELETION_UNSEEN, Reason.UNDRAINABLE,
-    Reason.QUARANTINED,
+    Reason.QUARANTINED, Reason.NOTICE_UNANSWERED,
 })
 _UNDER_WAY: Final = frozenset({Reason.WRITE_REFUSED, Reason.REPLACEMENT_REFUSED, Reason.COMES_BACK, Reason.UNCORDONED})
 _PASSED_OVER: Final = (_NEEDS_PERSON - _UNDER_WAY) | {

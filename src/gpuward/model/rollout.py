@@ -14,6 +14,7 @@ from gpuward.model.approved_plan import ApprovedPlan
 from gpuward.model.begun_waves import BegunWaves
 from gpuward.model.domains import DomainSettings
 from gpuward.model.marks import Interop
+from gpuward.model.notice import NoticeSettings
 from gpuward.model.opportunities import OpportunisticSettings
 from gpuward.model.staging import Prestage
 from gpuward.model.states import State
@@ -96,6 +97,8 @@ class RolloutSettings(msgspec.Struct, frozen=True):
     approved_plan: ApprovedPlan | None = None
     """The plan that the rollout has to keep to; None where it need not."""
     prestage: Prestage = Prestage()
+    notice: NoticeSettings | None = None
+    """How long before pods are evicted from a node they are told; None where they are not."""
     interop: Interop = Interop()
     resumed_at: float = 0.0
     """When somebody last resumed the rollout: failures up to then do not count against the budget."""

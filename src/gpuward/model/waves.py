@@ -245,6 +245,8 @@ class WaveLimit(msgspec.Struct, frozen=True):
     limit: int
     nodes: tuple[str, ...]
     """Some of those that count."""
+    noticed: int = 0
+    """How many of those that count are in service yet, and have a place as they were given notice."""
 
 
 WaveWait = WaveNotDone | WaveFailed | WaveEmpty | WaveSoaking | WaveAnalysis | ApprovalRequired | WaveLimit | Aborted

@@ -66,6 +66,8 @@ class WindowShut(msgspec.Struct, frozen=True):
     """Seconds for which they have to stay open; 0 where nobody asks for that."""
     wave: str = ""
     """The wave that has windows of its own; empty where those of the rollout hold."""
+    notice: float = 0.0
+    """Seconds of it that are for a notice, which is given in the window; 0 where none has to be."""
 
 
 def moment_in(at: float, zone: str) -> str:
@@ -80,7 +82,9 @@ def opening(what: WindowShut) -> str:
     opens = moment_in(what.opens, what.zone) if what.opens is not None else ""
     if not what.takes:
         return f"they open at {opens}" if opens else "they never open"
-    upgrade = f"an upgrade, as nine of ten take up to {roughly(what.takes)}"
+    upgrade = f"an upgrade, as nine of ten take up to {roughly(what.takes - what.notice)}"
+    if what.notice:
+        upgrade = f"a notice of {roughly(what.notice)}" + (f" and {upgrade}" if what.takes > what.notice else "")
     if what.shuts is not None:
         then = f"the next that is long enough opens at {opens}" if opens else "none that comes is long enough"
         return f"the one that is open shuts at {moment_in(what.shuts, what.zone)}, too soon for {upgrade}; {then}"

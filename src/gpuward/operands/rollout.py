@@ -36,8 +36,8 @@ _QUOTED = frozenset({Reason.TEMPLATE_EDITED, Reason.REFUSED_ELSEWHERE, Reason.LE
                      Reason.APPROVAL_REQUIRED, Reason.WAVE_NOT_DONE, Reason.PAUSED})
 """Reasons of the fleet that say nothing without what they quote."""
 
-_PATIENT = (Reason.ANALYSIS_UNKNOWN, Reason.APPROVAL_REQUIRED, Reason.WAVE_SOAKING, Reason.ANALYSIS_RUNNING, Reason.IDLE_AWAITED,
-            Reason.WINDOW_SHUT)
+_PATIENT = (Reason.ANALYSIS_UNKNOWN, Reason.APPROVAL_REQUIRED, Reason.WAVE_SOAKING, Reason.ANALYSIS_RUNNING, Reason.NOTICE_GIVEN,
+            Reason.IDLE_AWAITED, Reason.WINDOW_SHUT)
 """What a rollout waits for as a whole, the most important first; nodes of later waves wait for earlier ones meanwhile."""
 
 

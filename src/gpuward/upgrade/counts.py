@@ -40,7 +40,7 @@ def count(states: Mapping[State, int], fleet: Fleet, held: Iterable[Hold], polic
         failed=failed,
         available=max(0, free),
         pending=states.get(State.UPGRADE_REQUIRED, 0) - skipped,
-        unavailable=len(fleet.unavailable),
+        unavailable=len(fleet.unavailable - fleet.announced),
         up_to_date=up_to_date,
         outdated=outdated,
         unserved=unserved,

@@ -12,6 +12,7 @@ from functools import partial
 
 import msgspec
 
+from gpuward import names
 from gpuward.model.actions import Action
 from gpuward.model.plan import Hold, NodeStatus, Plan
 from gpuward.model.policy import UpgradePolicy
@@ -36,6 +37,7 @@ from gpuward.upgrade.holding import Holding
 from gpuward.upgrade.idle_gate import begins_to_wait
 from gpuward.upgrade.ledger import Room, grant, may_be_granted, open_grants, withdraw
 from gpuward.upgrade.node_decision import DecisionCache, NodeDecision, held_on_error
+from gpuward.upgrade.notice_gate import current_notice, give_notice, held_by_notice
 from gpuward.upgrade.pausing import finish_only, labels_to_drop
 from gpuward.upgrade.pending_driver_pods import delete_outdated, has_pending_driver, unplaced_if_it_lasts
 from gpuward.upgrade.progress import NodeProgress, apply_move, begin, walk
@@ -50,7 +52,8 @@ from gpuward.upgrade.without_policy import advance_without_policy
 from gpuward.upgrade.words import aborted, believed
 from gpuward.upgrade.writing import patch_of
 
-_ITS_OWN = frozenset({Reason.WRITE_REFUSED, Reason.UNDECIDED, Reason.STAGING_FAILED, Reason.IDLE_AWAITED})
+_ITS_OWN = frozenset({Reason.WRITE_REFUSED, Reason.UNDECIDED, Reason.STAGING_FAILED, Reason.IDLE_AWAITED,
+                      Reason.NOTICE_UNANSWERED})
 """Reasons for which a node that waits is passed over."""
 _NOT_OF_THE_KUBELET = frozenset({Reason.WRITE_REFUSED, Reason.PAUSED, Reason.NO_POLICY})
 """What a node under way waits for whether it is Ready or not."""
@@ -102,6 +105,8 @@ def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Decisi
     if own := {place: windows_now(windows_of(wave.windows, policy.rollout.windows), takes, now)
                for place, wave in enumerate(policy.rollout.waves) if wave.windows}:
         fleet = replace(fleet, wave_windows=own)
+    if takes:
+        fleet = replace(fleet, takes=takes)
     if policy.rollout.aborted is not None:
         fleet = replace(fleet, aborted=any(aborted(node.before, policy) is not None for node in nodes))
     if policy.rollout.approved_plan is not None:
@@ -206,9 +211,11 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
     found.holding.begin(policy)
     waiting = [node for node in nodes if node.waits and node.before.node.name not in snapshot.unsettled]
     own = fleets.of(policy)
-    for judged in sorted(waiting, key=queue_order(granted, policy.rollout.domains, own.domains, own.waves.places)):
+    noticed = _noticed(waiting, policy, now)
+    for judged in sorted(waiting, key=queue_order(granted, policy.rollout.domains, own.domains, own.waves.places, noticed)):
         node, hold, name = judged.path.node, judged.hold, judged.before.node.name
         hold = hold or found.holding.held(node, fleets, policy, granted=name in granted)
+        hold = hold or held_by_notice(node, fleets.of(policy), policy)
         if hold is not None:
             in_turn = judged.hold is None and hold.reason not in _ITS_OWN
             place += in_turn
@@ -217,6 +224,10 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
                 started[name] = partial(begins_to_wait, judged.path, now)
             elif judged.hold is None and name in granted and judged.quiet and hold.reason is not Reason.WRITE_REFUSED:
                 started[name] = partial(withdraw, judged.path)
+            elif hold.reason is Reason.NOTICE_GIVEN and name not in noticed:
+                started[name] = partial(give_notice, judged.path, policy, now)
+            if hold.reason is Reason.NOTICE_GIVEN:
+                fleets.admit(node, policy, announced=True)
             continue
         if snapshot.grants is None or name in granted:
             started[name] = partial(_start, judged.path, policy, now)
@@ -230,12 +241,22 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
     return _Admission(fleets.of(policy), started, held, wanted)
 
 
+def _noticed(waiting: Sequence[NodeDecision], policy: UpgradePolicy, now: float) -> frozenset[str]:
+    """Return the nodes whose pods know already that they are next: they keep their places."""
+    if policy.rollout.notice is None:
+        return frozenset()
+    known = (judged.path.node for judged in waiting if names.NOTICE in judged.before.node.annotations)
+    return frozenset(node.node.name for node in known if current_notice(node, policy, now) is not None)
+
+
 def _start(path: NodeProgress, policy: UpgradePolicy, now: float) -> NodeProgress:
     # A node that is tried again still counts where it came from.
     origin = path.node.record.driver if path.node.record.failure is not None else ""
     patient = policy.rollout.opportunistic is not None
     labels = labels_to_remember(path.node, policy.rollout.waves)
     move = replace(admit(path.node), driver=origin or policy.driver, asked=policy.asked, patient=patient, wave_labels=labels)
+    if names.NOTICE in path.node.node.annotations:
+        move = replace(move, annotations={**move.annotations, names.NOTICE: None})
     return walk(apply_move(path, move, now), policy, now)
 
 

@@ -69,9 +69,9 @@ class Fleets:
         gates = _PERMITTING_GATES if granted else _GATES
         return next((held for gate in gates if (held := gate(node, grown, limits)) is not None), None)
 
-    def admit(self, node: NodeFacts, policy: UpgradePolicy) -> None:
-        """Count one more node of a policy as under way, and where it goes."""
-        self._found[policy.driver] = policy, self.of(policy).admitted(node)
+    def admit(self, node: NodeFacts, policy: UpgradePolicy, *, announced: bool = False) -> None:
+        """Count one more node of a policy as under way, and where it goes; or keep a place for one that is given notice."""
+        self._found[policy.driver] = policy, self.of(policy).admitted(node, announced=announced)
         there = self._destination(node, policy)
         if there is not None:
             limits, fleet = there
@@ -81,6 +81,7 @@ class Fleets:
                 coming=fleet.coming | name,
                 in_progress=fleet.in_progress | name,
                 unavailable=fleet.unavailable | name,
+                announced=fleet.announced | (name - fleet.unavailable) if announced else fleet.announced,
             )
         settings = policy.rollout.domains
         if settings is not None:

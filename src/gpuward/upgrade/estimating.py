@@ -26,11 +26,13 @@ from gpuward.model.waves import WaveSoaking
 from gpuward.model.windows import WindowShut, WindowState, moment_in
 from gpuward.upgrade.fleet import Fleet
 from gpuward.upgrade.node_decision import NodeDecision
+from gpuward.upgrade.notice_gate import pods_told
 from gpuward.upgrade.noting import STEP_OF
 
 ENOUGH: Final = 5
 """Nodes of a rollout that are done, from which on it is judged by them alone."""
-_IN_TURN: Final = frozenset({Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT, Reason.TEMPLATE_SETTLING})
+_IN_TURN: Final = frozenset({
+    Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT, Reason.TEMPLATE_SETTLING, Reason.NOTICE_GIVEN})
 """What a node waits for that goes on as others get done."""
 _AFTER_OTHERS: Final = frozenset({
     Reason.BUDGET_USED_UP, Reason.DOMAIN_LIMIT, Reason.WAVE_LIMIT, Reason.GROWTH_LIMIT})
@@ -76,6 +78,10 @@ class Remaining(msgspec.Struct, frozen=True):
     """How many nodes may be under way at once."""
     later: float = 0.0
     """Seconds until the last node that is tried again may begin."""
+    noticed: tuple[float, ...] = ()
+    """Seconds until each node begins that has been given notice, and has a slot."""
+    notice: float = 0.0
+    """Seconds of notice before each that waits, on average."""
 
 
 def time_left(samples: Samples, remaining: Remaining) -> float | None:
@@ -83,11 +89,12 @@ def time_left(samples: Samples, remaining: Remaining) -> float | None:
     None where that is not known, as all that is left takes longer than any did.
     """
     ends = [samples.remaining(elapsed) for elapsed in remaining.elapsed]
-    if not remaining.waiting and ends and all(end is None for end in ends):
+    if not (remaining.waiting or remaining.noticed) and ends and all(end is None for end in ends):
         return None
-    slots = max(remaining.slots, len(ends), 1)
-    free = sorted([*(end or 0.0 for end in ends), *[0.0] * (slots - len(ends))])
-    return max(_filled(free, remaining.waiting, samples.mean), remaining.later + samples.mean if remaining.later else 0.0)
+    known = [*(end or 0.0 for end in ends), *(begins + samples.mean for begins in remaining.noticed)]
+    free = sorted([*known, *[0.0] * (max(remaining.slots, 1) - len(known))])
+    each = samples.mean + remaining.notice
+    return max(_filled(free, remaining.waiting, each), remaining.later + each if remaining.later else 0.0)
 
 
 def _filled(free: Sequence[float], waiting: int, mean: float) -> float:
@@ -143,7 +150,7 @@ def estimate(
         [hold for hold, _ in held.values()] if Reason.RETRY_LATER in reasons else [])
     later = max(((hold.until or now) - now for hold in retries if hold.reason is Reason.RETRY_LATER), default=0.0)
     elapsed = tuple(_elapsed(node, now) for node in under_way)
-    remaining = Remaining(waiting, elapsed, slots, max(0.0, later))
+    remaining = _with_notice(Remaining(waiting, elapsed, slots, max(0.0, later)), nodes, held, policy, now)
     found = _within_windows(samples, remaining, fleet, now)
     found = msgspec.structs.replace(found, finish_by=policy.rollout.finish_by)
     if not policy.rollout.finish_by or found.unknown:
@@ -160,6 +167,20 @@ def _fail_again(nodes: Sequence[NodeDecision], under_way: Sequence[NodeDecision]
     if not again:
         return ""
     return f"{listed(again, 3)} {'has' if len(again) == 1 else 'have'} failed more than once, and may fail again"
+
+
+def _with_notice(
+    remaining: Remaining, nodes: Sequence[NodeDecision], held: Mapping[str, tuple[Hold, int]], policy: UpgradePolicy, now: float
+) -> Remaining:
+    """Return what is left to do with the notice that nodes are given before they start; nobody is taken to acknowledge it."""
+    if policy.rollout.notice is None:
+        return remaining
+    given = {name: hold for name, (hold, _) in held.items() if hold.reason is Reason.NOTICE_GIVEN}
+    told = sum(bool(pods_told(node.path.node, policy)) for node in nodes if node.waits and node.path.node.node.name not in given)
+    waiting = remaining.waiting - len(given)
+    return msgspec.structs.replace(
+        remaining, waiting=waiting, noticed=tuple(max(0.0, (hold.until or now) - now) for hold in given.values()),
+        notice=policy.rollout.notice.before * min(1.0, told / waiting) if waiting else 0.0)
 
 
 def _known_end(waits: Iterable[Hold]) -> tuple[float, str]:
@@ -222,7 +243,7 @@ def _windows_ahead(fleet: Fleet) -> Iterator[WindowState]:
 
 def _would_do(found: Estimate, samples: Samples, remaining: Remaining) -> int:
     """Return how many nodes at once would be done when the rollout should be; 0 where no number would."""
-    more = range(remaining.slots, remaining.waiting + len(remaining.elapsed) + 1)
+    more = range(remaining.slots, remaining.waiting + len(remaining.noticed) + len(remaining.elapsed) + 1)
 
     def is_in_time(slots: int) -> bool:
         left = time_left(samples, msgspec.structs.replace(remaining, slots=slots))

@@ -80,6 +80,10 @@ class Fleet(msgspec.Struct, frozen=True):
     coverage: Coverage = msgspec.field(default_factory=Coverage)
     coming: frozenset[str] = frozenset()
     """Nodes of other policies that are under way here; they are in the total of the one that they come from."""
+    announced: frozenset[str] = frozenset()
+    """Nodes in service for which a place is kept, as they were given notice; they are among those under way, and unavailable."""
+    takes: float = 0.0
+    """Seconds for which windows have to stay open for a node that starts."""
     windows: WindowState = OPEN
     wave_windows: Mapping[int, WindowState] = {}
     """Those of waves that have windows of their own, by the places of these waves."""
@@ -94,11 +98,12 @@ class Fleet(msgspec.Struct, frozen=True):
     elsewhere: str = ""
     """The NVIDIADriver whose fleet it is, where a node is held by another one than its own."""
 
-    def admitted(self, node: NodeFacts) -> Fleet:
-        """Return the fleet with one more node under way."""
+    def admitted(self, node: NodeFacts, *, announced: bool = False) -> Fleet:
+        """Return the fleet with one more node under way, or with one for which a place is kept."""
         name = frozenset({node.node.name})
         return msgspec.structs.replace(
             self,
+            announced=self.announced | (name - self.unavailable) if announced else self.announced,
             in_progress=self.in_progress | name,
             unavailable=self.unavailable | name,
             claims=self.claims if node.restart_only else Counter(self.claims) + self._claims_of([node]),

@@ -53,14 +53,17 @@ def window_shut(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | 
     """Hold a node outside the windows of the rollout, unless it is out of service already and has nothing to lose, has begun in
     one and failed, or somebody asked for that very node by hand.
     """
-    if node.node.name in fleet.waves.leaving:
-        return None  # those of its wave where it goes hold
     state, wave = fleet.windows_of(node.node.name)
-    if state.opened or node.record.forced or node.requested or (not node.serves and node.to_evict.empty):
-        return None
-    if node.record.failure is not None and not node.retargeted:
+    if state.opened or not keeps_to_windows(node, fleet):
         return None
     return Hold(WindowShut(state.changes, state.zone, state.shuts, state.takes, wave), node.record.since, state.changes)
+
+
+def keeps_to_windows(node: Candidate, fleet: Fleet) -> bool:
+    """Tell whether a node may start in its windows alone. For one that goes elsewhere those of its wave there hold."""
+    if node.node.name in fleet.waves.leaving or node.record.forced or node.requested:
+        return False
+    return (node.serves or not node.to_evict.empty) and (node.record.failure is None or node.retargeted)
 
 
 def image_not_staged(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
@@ -113,6 +116,8 @@ def domain_limit(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold |
     if settings is None or (node.node.name in fleet.unavailable and not _may_serve(node)):
         return None
     found = domains.in_the_way(settings, fleet.domains, node.node.name, domains_of(node.node, node.record, settings.key))
+    if found is not None and fleet.announced:
+        found = msgspec.structs.replace(found, noticed=sum(name in fleet.announced for name in found.nodes))
     return None if found is None else Hold(found, node.record.since)
 
 
@@ -134,7 +139,8 @@ def max_unavailable(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hol
         return None
     used = fleet.unavailable - {node.node.name} if is_out else fleet.unavailable
     large = _large(node, fleet, policy, limit)
-    told = Limit(Reason.UNAVAILABLE_LIMIT, len(used), limit, some_nodes(used), fleet.elsewhere, large)
+    noticed = len(used & fleet.announced)
+    told = Limit(Reason.UNAVAILABLE_LIMIT, len(used), limit, some_nodes(used), fleet.elsewhere, large, noticed)
     if limit <= 0 or used <= fleet.stuck:
         told = msgspec.structs.replace(told, reason=Reason.NO_NODE_MAY_START)
     return Hold(told, node.record.since)
@@ -152,7 +158,9 @@ def max_parallel(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold |
     if policy.max_parallel_upgrades and len(fleet.in_progress) >= policy.max_parallel_upgrades:
         used, limit = fleet.in_progress, policy.max_parallel_upgrades
         large = _large(node, fleet, policy, limit)
-        return Hold(Limit(Reason.PARALLEL_LIMIT, len(used), limit, some_nodes(used), fleet.elsewhere, large), node.record.since)
+        noticed = len(used & fleet.announced)
+        told = Limit(Reason.PARALLEL_LIMIT, len(used), limit, some_nodes(used), fleet.elsewhere, large, noticed)
+        return Hold(told, node.record.since)
     return None
 
 

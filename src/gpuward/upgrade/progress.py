@@ -14,6 +14,7 @@ from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Record, not_ahead
 from gpuward.model.states import AT_REST, IN_PROGRESS, TRANSITIONS, UNDISTURBED, State, check_transition
+from gpuward.model.views import Ref
 from gpuward.upgrade.domain_memory import with_domain
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.loaded import with_loaded
@@ -39,6 +40,8 @@ class NodeProgress(msgspec.Struct, frozen=True):
     labels: Mapping[str, str | None] = {}
     """Labels beside that of the state."""
     events: tuple[EventText, ...] = ()
+    pod_events: tuple[tuple[Ref, EventText], ...] = ()
+    """Events about pods of the node."""
     actions: tuple[Action, ...] = ()
     adopted: bool = False
     """Whether the record is written though no state was entered: somebody else set the label that it now follows."""

@@ -10,15 +10,15 @@ from gpuward.upgrade.admission import Turn
 from gpuward.upgrade.domains import DomainUse, Rank
 from gpuward.upgrade.node_decision import NodeDecision
 
-QueueKey: TypeAlias = tuple[bool, bool, int, Turn] | tuple[bool, bool, int, Rank, Turn]
+QueueKey: TypeAlias = tuple[bool, bool, bool, int, Turn] | tuple[bool, bool, bool, int, Rank, Turn]
 
 
 def queue_order(
-    granted: Set[str], domains: DomainSettings | None, use: DomainUse, waves: Mapping[str, int]
+    granted: Set[str], domains: DomainSettings | None, use: DomainUse, waves: Mapping[str, int], noticed: Set[str] = frozenset(),
 ) -> Callable[[NodeDecision], QueueKey]:
     """Return the sort key of the nodes that wait: those first that are in the ledger, and those last that may not be changed, as
-    others have to go on. Of the others wave after wave, but for nodes that somebody asks for by hand, which wait for none. Where
-    domains are upgraded whole, the nodes of one follow each other.
+    others have to go on. Of the others first those that were given notice, and then wave after wave, but for nodes that somebody
+    asks for by hand, which wait for none. Where domains are upgraded whole, the nodes of one follow each other.
     """
     last = max(waves.values(), default=0)
 
@@ -27,12 +27,14 @@ def queue_order(
 
     if domains is None or domains.mode is not DomainMode.WHOLE:
         return lambda judged: (
-            judged.before.node.name not in granted, judged.before.refused is not None, wave(judged), judged.turn)
+            judged.before.node.name not in granted, judged.before.refused is not None, judged.before.node.name not in noticed,
+            wave(judged), judged.turn)
     key = domains.key
 
     def domain_by_domain(judged: NodeDecision) -> QueueKey:
         node = judged.path.node
         rank = use.rank(domains_of(node.node, node.record, key))
-        return node.node.name not in granted, judged.before.refused is not None, wave(judged), rank, judged.turn
+        name = node.node.name
+        return name not in granted, judged.before.refused is not None, name not in noticed, wave(judged), rank, judged.turn
 
     return domain_by_domain

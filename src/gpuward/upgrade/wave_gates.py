@@ -65,7 +65,7 @@ def wave_limit(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | N
     out, limit = fleet.unavailable & gate.members, gate.wave.max_unavailable.of(len(gate.members))
     if len(out - {node.node.name}) < limit:
         return None
-    return Hold(WaveLimit(Reason.WAVE_LIMIT, len(out), limit, some_nodes(out)), node.record.since)
+    return Hold(WaveLimit(Reason.WAVE_LIMIT, len(out), limit, some_nodes(out), len(out & fleet.announced)), node.record.since)
 
 
 def growth_limit(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
@@ -73,4 +73,6 @@ def growth_limit(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold |
     limit = fleet.waves.growth
     if limit is None or len(fleet.in_progress) < limit:
         return None
-    return Hold(WaveLimit(Reason.GROWTH_LIMIT, len(fleet.in_progress), limit, some_nodes(fleet.in_progress)), node.record.since)
+    used = fleet.in_progress
+    told = WaveLimit(Reason.GROWTH_LIMIT, len(used), limit, some_nodes(used), len(used & fleet.announced))
+    return Hold(told, node.record.since)

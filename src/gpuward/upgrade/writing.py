@@ -46,5 +46,6 @@ def patch_of(path: NodeProgress, before: NodeFacts) -> PatchNode | None:
         entered=path.entered,
         done_by=path.node.driver.ref if ends and path.node.driver is not None else None,
         events=path.events,
+        pod_events=path.pod_events,
         why=f"{before.state or 'unknown'} -> {path.node.state or 'unknown'}",
     )

@@ -74,6 +74,8 @@ class _Pod(msgspec.Struct):
 
 
 _decoder = msgspec.json.Decoder(_Pod)
+LONGEST_ID = 64
+"""Characters that are kept of what a pod acknowledges: an id of ours has 8."""
 _PULLING = frozenset({"", "ContainerCreating", "PodInitializing"})
 _PULLED = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"})
 """What a container waits for while its image is on its way, and once it is there."""
@@ -128,6 +130,7 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
         progress=None if started or not _of_daemonset(meta) else _progress(status),
         pulls=_pulls(status) if is_staging(meta.labels or {}) else None,
         placed_by=_placed_by(spec),
+        acknowledged=intern(annotations.get(names.ACKNOWLEDGED, "")[:LONGEST_ID]),
     )
 
 

@@ -34,6 +34,7 @@ from gpuward.upgrade.remedies.fixes import Dial, Fix
 from gpuward.upgrade.remedies.operand_pod import mend_operand
 from gpuward.upgrade.remedies.owners import be_rightly_selected, be_selected, follow_driver
 from gpuward.upgrade.remedies.pods import (
+    acknowledge,
     after_giving_up,
     end_or_keep_away,
     finish_jobs,
@@ -253,6 +254,8 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.DRIVER_KEPT: _evict,
     Reason.WINDOW_SHUT: _unbar,
     Reason.IDLE_AWAITED: _wait_no_more,
+    Reason.NOTICE_GIVEN: acknowledge,
+    Reason.NOTICE_UNANSWERED: acknowledge,
     Reason.PLAN_DIFFERS: waves.another_plan,
     Reason.ABORTED: waves.resume,
     Reason.WAVE_FAILED: waves.look_at_failures,

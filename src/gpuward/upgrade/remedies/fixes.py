@@ -199,6 +199,23 @@ def end_pods(pods: Collection[PodView]) -> Fix:
     return Fix(do, partial(without, gone=places(pods)), risk=risk, looks=(described(first),))
 
 
+def acknowledge(pods: Collection[PodView], notice: str) -> Fix:
+    """Return the fix after which pods have acknowledged a notice."""
+    command = " && ".join(f"kubectl annotate pod {quote(pod.name)} -n {quote(pod.namespace)} {names.ACKNOWLEDGED}={notice} "
+                          "--overwrite" for pod in pods)
+    what = f"{'pods' if len(pods) > 1 else 'pod'} {' and '.join(str(pod.ref) for pod in pods)}"
+    return Fix(f"acknowledge the notice for {what}, once they have saved what they need",
+               partial(_acknowledged, gone=places(pods), notice=notice), command, ends(pods))
+
+
+def _acknowledged(case: DecisionFacts, gone: frozenset[tuple[str, str, str]], notice: str) -> DecisionFacts:
+    pods = dict(case.snapshot.pods)
+    for node in {place[0] for place in gone}:
+        pods[node] = tuple(replace(pod, acknowledged=notice) if (pod.node, pod.namespace, pod.name) in gone else pod
+                           for pod in pods.get(node, ()))
+    return replace(case, snapshot=replace(case.snapshot, pods=pods))
+
+
 def described(pod: PodView) -> str:
     """Return the command that shows a pod and its events."""
     return f"kubectl describe pod {quote(pod.name)} -n {quote(pod.namespace)}"

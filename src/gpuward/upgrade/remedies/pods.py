@@ -10,11 +10,13 @@ import msgspec
 from gpuward import names
 from gpuward.model.budgets import BudgetView
 from gpuward.model.driver import is_driver_pod
+from gpuward.model.notice import Acknowledge, NoticeGiven, NoticeUnanswered
 from gpuward.model.policy import DrainSettings, PodDeletionSettings
 from gpuward.model.rollout import DeviceHolders
 from gpuward.model.states import State
 from gpuward.model.views import PodView
 from gpuward.model.waits import OnBudget
+from gpuward.upgrade.notice_gate import pods_told
 from gpuward.upgrade.remedies import fixes, policy_fixes, workloads
 from gpuward.upgrade.remedies.fixes import Dial, Fix
 from gpuward.upgrade.remedies.question import SOON, Candidate, Question
@@ -52,6 +54,21 @@ def free_devices(question: Question) -> Iterator[Candidate]:
         changed = replace(rollout, device_holders=holders)
         fix = policy_fixes.change_rollout(case, f"{do} (deviceHolders: {holders})", {"deviceHolders": holders}, changed)
         yield fix.risking(risk)
+
+
+def acknowledge(question: Question) -> Iterator[Candidate]:
+    """Have the owners of a node's pods acknowledge its notice, or wait for them no longer."""
+    case, what, rollout = question.case, question.hold.what, question.case.policy.rollout
+    if not isinstance(what, NoticeGiven | NoticeUnanswered) or rollout.notice is None:
+        return
+    left = [pod for pod in pods_told(question.node, case.policy) if pod.acknowledged != what.id]
+    if len(left) <= MOST_PODS:
+        yield fixes.acknowledge(left, what.id)
+    if isinstance(what, NoticeUnanswered):
+        changed = replace(rollout, notice=replace(rollout.notice, acknowledge=Acknowledge.OPTIONAL))
+        fields = {"notice": {"acknowledge": str(Acknowledge.OPTIONAL)}}
+        yield policy_fixes.change_rollout(case, "wait for no answers (notice.acknowledge: Optional)", fields, changed).risking(
+            "pods are evicted on every node when the time of its notice is up, whatever they have not saved")
 
 
 def unprotect(question: Question) -> Iterator[Candidate]:

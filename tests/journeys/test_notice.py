@@ -1,0 +1,221 @@
+"""Notice before pods are evicted: judged from the pods, what is on the nodes, and what their owners read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from gpuward import names
+from gpuward.kube import resources
+from gpuward.model.explain import sentence
+from gpuward.model.states import State
+from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
+from kubesandbox.timeloop import LoopClock
+from tests.journeys.looking import condition_of, explanation_of, obey
+from tests.journeys.stage import Stage, on_stage
+from tests.journeys.test_removed import COMPILED, MODES, installed, remove, users
+from tests.journeys.test_rolloutpolicy import apply, edit
+from tests.journeys.test_waves import abort, on_new
+from tests.journeys.test_windows import ask, window
+
+NOTICE = {"before": "15m"}
+
+
+def notice_on(stage: Stage, node: str) -> dict[str, Any]:
+    return json.loads((stage.node(node)["metadata"].get("annotations") or {}).get(names.NOTICE, "{}"))
+
+
+def noticed(stage: Stage) -> list[str]:
+    return [node for node in stage.states() if notice_on(stage, node)]
+
+
+async def acknowledge(stage: Stage, pod: str, notice: str) -> None:
+    body = {"metadata": {"annotations": {names.ACKNOWLEDGED: notice}}}
+    await stage.user.patch_merge(resources.PODS, pod, body, namespace=WORKLOAD_NAMESPACE)
+
+
+def pod_events(stage: Stage, pod: str) -> list[str]:
+    return [event["message"] for event in stage.sandbox.store.list("events", WORKLOAD_NAMESPACE)
+            if event["involvedObject"]["name"] == pod and event["involvedObject"]["kind"] == "Pod"
+            and event.get("reason") == names.DRIVER_EVENT_REASON]
+
+
+@MODES
+def test_nobody_is_evicted_before_the_time_is_up_and_idle_nodes_do_not_wait(mode: str) -> None:
+    @on_stage(gpu_nodes=3)
+    async def scenario(stage: Stage) -> None:
+        await installed(stage, mode)
+        pod = stage.run_pod("training", "gpu-1", owned=True)["metadata"]["uid"]
+        await apply(stage, notice=NOTICE)
+        await stage.rest(10)
+        (old,) = stage.drivers()
+        await ask(stage, mode)
+        await stage.until(lambda: notice_on(stage, "gpu-1"), within=3000)
+        given = LoopClock().now()
+        assert noticed(stage) == ["gpu-1"]
+        assert on_new(stage, old) == ["gpu-2", "gpu-3"], "idle nodes go first, and need no notice"
+        await stage.rest(880)
+        assert pod in users(stage)
+        assert (stage.hold("gpu-1"), stage.cordons()) == ("NoticeGiven", [])
+        assert sentence(stage.operator.plan.holds["gpu-1"]).endswith(f"; not acknowledged yet by {WORKLOAD_NAMESPACE}/training")
+        await stage.until(lambda: pod not in users(stage))
+        assert LoopClock().now() - given >= 900 - 1
+        await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=3600)
+        assert noticed(stage) == []
+
+    scenario()
+
+
+@MODES
+def test_a_node_goes_on_as_soon_as_all_its_pods_have_acknowledged(mode: str) -> None:
+    @on_stage(gpu_nodes=1)
+    async def scenario(stage: Stage) -> None:
+        await installed(stage, mode)
+        both = {stage.run_pod(name, "gpu-1", owned=True)["metadata"]["uid"] for name in ("training", "serving")}
+        await apply(stage, notice=NOTICE)
+        await stage.rest(10)
+        await remove(stage, mode)
+        await stage.until(lambda: notice_on(stage, "gpu-1"))
+        notice = notice_on(stage, "gpu-1")["id"]
+        await acknowledge(stage, "training", notice)
+        await stage.rest(60)
+        assert both <= users(stage), "one of two has answered"
+        command = f"kubectl annotate pod -n {WORKLOAD_NAMESPACE} serving {names.ACKNOWLEDGED}={notice} --overwrite"
+        assert command in pod_events(stage, "serving")[-1]
+        await acknowledge(stage, "serving", notice)
+        await stage.until(lambda: not both & users(stage), within=120)
+
+    scenario()
+
+
+@on_stage(gpu_nodes=3)
+async def test_notice_is_given_to_so_many_nodes_as_may_start_and_keeps_their_places(stage: Stage) -> None:
+    await installed(stage, COMPILED, out=2)
+    await stage.patch_policy("driver/upgradePolicy/maxParallelUpgrades", 2)
+    for node in stage.states():
+        stage.run_pod(f"train-{node}", node, owned=True)
+    await apply(stage, notice=NOTICE)
+    await stage.rest(10)
+    await ask(stage, COMPILED)
+    await stage.until(lambda: noticed(stage))
+    await stage.rest(5)
+    assert noticed(stage) == ["gpu-1", "gpu-2"]
+    assert stage.operator.plan.counts.unavailable == 0, "they are in service"
+    told = sentence(stage.operator.plan.holds["gpu-3"])
+    assert told.endswith("; 2 of them have been given notice, and have a place"), told
+    await stage.user.delete(resources.PODS, "train-gpu-3", namespace=WORKLOAD_NAMESPACE)
+    await stage.rest(30)
+    assert noticed(stage) == ["gpu-1", "gpu-2"]
+    assert stage.cordons() == [], "an idle node takes no place that is kept"
+
+
+@on_stage(gpu_nodes=1)
+async def test_a_notice_is_taken_back_by_a_pause_an_abort_and_another_driver(stage: Stage) -> None:
+    await installed(stage, COMPILED)
+    pod = stage.run_pod("training", "gpu-1", owned=True)["metadata"]["uid"]
+    await apply(stage, notice=NOTICE)
+    await stage.rest(10)
+    await ask(stage, COMPILED)
+    await stage.until(lambda: notice_on(stage, "gpu-1"))
+    first = notice_on(stage, "gpu-1")
+    await stage.patch_policy("driver/upgradePolicy/autoUpgrade", False)
+    await stage.until(lambda: not noticed(stage), within=30)
+    assert pod_events(stage, "training")[-1] == f"Notice {first['id']} is taken back: no pod is evicted for it"
+    await acknowledge(stage, "training", first["id"])
+    await stage.rest(1000)
+    await stage.patch_policy("driver/upgradePolicy/autoUpgrade", True)
+    await stage.until(lambda: notice_on(stage, "gpu-1"))
+    second = notice_on(stage, "gpu-1")
+    assert second["id"] != first["id"], "an answer to one that was taken back is none to another"
+    await abort(stage)
+    await stage.until(lambda: not noticed(stage), within=30)
+    await stage.rest(1000)
+    assert pod in users(stage)
+    await stage.patch_policy("driver/version", "580.65.06")
+    await stage.until(lambda: notice_on(stage, "gpu-1"))
+    third = notice_on(stage, "gpu-1")
+    await stage.patch_policy("driver/version", "590.44.01")
+    await stage.until(lambda: notice_on(stage, "gpu-1").get("target") not in (None, third["target"]))
+    await stage.rest(880)
+    assert pod in users(stage)
+    await stage.until(lambda: pod not in users(stage), within=60)
+
+
+@on_stage(gpu_nodes=1)
+async def test_a_new_operator_begins_no_time_anew_and_pods_that_come_later_have_what_is_left(stage: Stage) -> None:
+    await installed(stage, COMPILED)
+    stage.run_pod("training", "gpu-1", owned=True)
+    await apply(stage, notice=NOTICE)
+    await stage.rest(10)
+    await ask(stage, COMPILED)
+    await stage.until(lambda: notice_on(stage, "gpu-1"))
+    given, notice = LoopClock().now(), notice_on(stage, "gpu-1")
+    await stage.rest(600)
+    await stage.restart_operator()
+    late = stage.run_pod("late", "gpu-1", owned=True)["metadata"]["uid"]
+    await stage.rest(200)
+    assert notice_on(stage, "gpu-1") == notice
+    await acknowledge(stage, "training", notice["id"])
+    await stage.rest(60)
+    assert late in users(stage), "it has not acknowledged"
+    await stage.until(lambda: late not in users(stage), within=120)
+    assert 899 <= LoopClock().now() - given <= 1000
+
+
+@on_stage(gpu_nodes=2)
+async def test_where_an_answer_is_required_others_go_on_and_explain_says_what_helps(stage: Stage) -> None:
+    await installed(stage, COMPILED)
+    pod = stage.run_pod("training", "gpu-1")["metadata"]["uid"]
+    await stage.patch_policy("driver/upgradePolicy/podDeletion", {"force": True})
+    other = stage.run_pod("serving", "gpu-2", owned=True)["metadata"]["uid"]
+    await apply(stage, notice={"before": "1m", "acknowledge": "Required"})
+    await stage.rest(10)
+    await ask(stage, COMPILED)
+    await stage.until(lambda: stage.hold("gpu-1") == stage.hold("gpu-2") == "NoticeUnanswered", within=600)
+    await stage.rest(3600)
+    assert {pod, other} <= users(stage)
+    assert stage.cordons() == []
+    helps = (await explanation_of(stage, "gpu-1")).remedies
+    notice = notice_on(stage, "gpu-1")["id"]
+    assert helps[0].commands == (
+        f"kubectl annotate pod training -n {WORKLOAD_NAMESPACE} {names.ACKNOWLEDGED}={notice} --overwrite",)
+    assert helps[0].then == "this node starts at once"
+    await acknowledge(stage, "training", notice)
+    await stage.until(lambda: pod not in users(stage), within=120)
+    await stage.until(lambda: stage.state("gpu-1") == State.DONE)
+    assert other in users(stage)
+    optional = next(each for each in (await explanation_of(stage, "gpu-2")).remedies if "Optional" in each.do)
+    await obey(stage, optional.commands[0])
+    await stage.until(lambda: other not in users(stage), within=120)
+
+
+@on_stage(gpu_nodes=1)
+async def test_no_notice_is_given_in_a_window_that_shuts_before_its_end(stage: Stage) -> None:
+    await installed(stage, COMPILED)
+    pod = stage.run_pod("training", "gpu-1", owned=True)["metadata"]["uid"]
+    await apply(stage, notice=NOTICE, windows=[window(0, 600), window(7200, 9000)])
+    await stage.rest(10)
+    await ask(stage, COMPILED)
+    await stage.until(lambda: stage.hold("gpu-1") == "WindowShut")
+    told = sentence(stage.operator.plan.holds["gpu-1"])
+    assert "too soon for a notice of 15 min; the next that is long enough opens at" in told, told
+    await stage.rest(7000)
+    assert (noticed(stage), pod in users(stage)) == ([], True)
+    await stage.until(lambda: noticed(stage), within=600)
+    await stage.until(lambda: pod not in users(stage), within=960)
+
+
+@on_stage(gpu_nodes=1)
+async def test_a_window_that_shuts_takes_a_notice_back(stage: Stage) -> None:
+    await installed(stage, COMPILED)
+    pod = stage.run_pod("training", "gpu-1", owned=True)["metadata"]["uid"]
+    await apply(stage, notice=NOTICE)
+    await stage.rest(10)
+    await ask(stage, COMPILED)
+    await stage.until(lambda: noticed(stage))
+    await edit(stage, windows=[window(300, 36000, "Deny")])
+    await stage.rest(400)
+    assert noticed(stage) == []
+    assert condition_of(stage)[1] == "WindowShut"
+    await stage.rest(3600)
+    assert pod in users(stage)
