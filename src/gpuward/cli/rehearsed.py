@@ -92,7 +92,7 @@ def _table(nodes: list[NodeRun]) -> Table:
     table.add_column("WAITED FOR", overflow="fold")
     for number, node in enumerate(nodes, 1):
         waits = ", ".join(f"{one.reason}{f' ({one.whom})' if one.whom else ''} {age(one.seconds)}"
-                          for one in node.waited if not Reason(one.reason).in_passing)
+                          for one in node.waited if one.reason == Reason.NOTICE_GIVEN or not Reason(one.reason).in_passing)
         cells = (number if node.started is not None else "", node.name, _started(node), _moment(node.done), age(node.out),
                  node.evicted, waits)
         table.add_row(*(styled(cell, _COLOURS[node.done is None]) for cell in cells))
