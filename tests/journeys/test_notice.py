@@ -22,7 +22,8 @@ NOTICE = {"before": "15m"}
 
 
 def notice_on(stage: Stage, node: str) -> dict[str, Any]:
-    return json.loads((stage.node(node)["metadata"].get("annotations") or {}).get(names.NOTICE, "{}"))
+    found: dict[str, Any] = json.loads((stage.node(node)["metadata"].get("annotations") or {}).get(names.NOTICE, "{}"))
+    return found
 
 
 def noticed(stage: Stage) -> list[str]:

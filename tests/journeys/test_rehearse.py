@@ -455,6 +455,25 @@ def test_a_rehearsal_goes_on_where_waves_ask_for_approval_and_says_that_it_assum
     assert all(one["given"] - one["asked"] == pytest.approx(7200, abs=30) for one in told_json)
 
 
+@pytest.mark.parametrize("acknowledge", ["Optional", "Required"])
+def test_a_rehearsal_waits_for_the_end_of_each_notice_and_answers_where_it_has_to(acknowledge: str) -> None:
+    async def play() -> Captured:
+        async with playing(at_pace(3, upgrade={"maxUnavailable": 1})) as stage:
+            await stage.installed()
+            for node in ("gpu-1", "gpu-2"):
+                stage.run_pod(f"train-{node}", node, owned=True)
+            await apply(stage, notice={"before": "30m", "acknowledge": acknowledge})
+            await stage.rest(30)
+            return await capture(stage)
+
+    run = of(play).first
+    assert held(run) == {}
+    waited = {node.name: {one.reason: one.seconds for one in node.waited}.get("NoticeGiven", 0.0) for node in run.nodes}
+    # The notice of the second node goes on while the first is upgraded, where that gives its place to others until it is answered.
+    assert waited == {"gpu-1": pytest.approx(1800, abs=30), "gpu-2": pytest.approx(1700, abs=130), "gpu-3": 0.0}
+    assert run.evicted == 2
+
+
 def test_a_rehearsal_takes_checks_of_waves_for_good_and_waits_for_their_time() -> None:
     check = {"name": "slo", "promql": {"server": "http://127.0.0.1:1", "query": "up", "failWhen": "> 0"}, "for": "1h"}
 

@@ -94,6 +94,13 @@ TRIALS: Final = {
         "nobody starts outside the windows", "clusterpolicy", (Fault(340.0, "change-driver", 0.0, 0.0, 0.5),), seconds=420.0,
         rollout={"waves": [{"name": "canary", "nodes": 1, "windows": [
             {"kind": "Allow", "schedule": "*/10 * * * *", "duration": "4m"}]}]}),
+    "notices-hold-nobody": Trial(
+        "no pod is evicted before its notice is over", "clusterpolicy", (Fault(100.0, "change-driver", 0.0, 0.0, 0.5),),
+        rollout={"notice": {"before": "1m"}}),
+    "notices-stay": Trial(
+        "nothing is left behind", "clusterpolicy", (
+            Fault(100.0, "change-driver", 0.0, 0.0, 0.5), Fault(170.0, "roll-back", 0.0, 0.0, 0.1)),
+        rollout={"notice": {"before": "2m"}}),
     "pods-for-images-take-gpus": Trial(
         "a pod for images takes nothing else", "clusterpolicy", (Fault(100.0, "prestaged-rollout", 100.0, 0.5, 0.1),)),
 }
@@ -109,7 +116,7 @@ def test_a_defect_that_is_put_back_is_caught_and_nothing_else(name: str) -> None
 
 
 def test_every_defect_is_tried() -> None:
-    assert len(planted.PLANTS) == 21
+    assert len(planted.PLANTS) == 23
     assert list(planted.PLANTS) == list(TRIALS)
 
 

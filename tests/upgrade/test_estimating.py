@@ -16,6 +16,7 @@ from gpuward.model.budgets import BudgetView
 from gpuward.model.domains import DomainSettings
 from gpuward.model.estimate import Estimate, joined, roughly
 from gpuward.model.history import Ending, PastUpgrade, encode_history
+from gpuward.model.notice import Notice, NoticeSettings, encode_notice
 from gpuward.model.opportunities import OpportunisticSettings
 from gpuward.model.reading import format_time
 from gpuward.model.rollout import RolloutSettings
@@ -302,3 +303,17 @@ def test_a_time_to_be_done_by_that_has_passed_is_said_whatever_else_is_known() -
     silent = msgspec.structs.replace(remembering("c0", 300.0, to="550"), ready=False)
     held = estimated(remembering("a0", 300.0), silent, done=1, rollout=late)
     assert str(held) == "time left unknown: 1 node needs somebody (NodeNotReady); finishBy was 2 h ago"
+
+
+def test_notice_is_counted_for_nodes_with_pods_to_tell_and_those_that_have_it_keep_their_slots() -> None:
+    notice = RolloutSettings(notice=NoticeSettings(600.0))
+    own = [remembering(f"a{number}", 300.0) for number in range(5)]
+    waiting = [remembering(f"b{number}", 9_000.0, to="550") for number in range(3)]
+    assert estimated(*own, *waiting, done=5, rollout=notice) == Estimate(900.0, NOW, 5), "no pod is told"
+    busy = tuple(gpu_pod(f"b{number}") for number in range(2))
+    assert estimated(*own, *waiting, done=5, rollout=notice, pods=busy) == Estimate(900.0 + 1200.0, NOW, 5)
+    given = encode_notice(Notice("3f0c2a9b", "560", NOW - 400, NOW + 200))
+    told = msgspec.structs.replace(waiting[0], annotations={**waiting[0].annotations, names.NOTICE: given},
+                                   labels={**waiting[0].labels, names.UPGRADE_STATE: str(State.UPGRADE_REQUIRED)})
+    found = estimated(*own, told, *waiting[1:], done=5, rollout=notice, pods=busy)
+    assert found == Estimate(200.0 + 300.0 + 2 * 300.0 + 600.0, NOW, 5)

@@ -16,6 +16,7 @@ from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault as PodFault
 from tools.simulate.drives import CLUSTER_POLICY
 from tools.simulate.known import turns_drivers_off
+from tools.simulate.notices import notice_left
 from tools.simulate.patience import staging_left
 from tools.simulate.people import DEPLOYMENTS, POLICIES, is_driver
 from tools.simulate.policies import BROKEN_LIMIT, TOO_LARGE, follow_again
@@ -79,7 +80,7 @@ def _all_left(world: SimulatedWorld) -> Iterator[tuple[str, str]]:
     if (pod := staging_left(world)) is not None:
         yield "", pod
     for node in world.gpu_nodes():
-        if (left := left_behind(world, node)) is not None:
+        if (left := left_behind(world, node) or notice_left(world, node)) is not None:
             yield node, left
 
 
@@ -132,6 +133,8 @@ def _heal_policies(world: SimulatedWorld) -> None:
     """Make policies ones that can be followed and, mostly, ones under which every node can be upgraded."""
     # A node that cannot be upgraded, an approval that nobody gives, or a window that is too short may hold all others.
     world.be_impatient(waves=[], windows=[], undrainable={"behaviour": "Hold"})
+    if noticed := (world.rollout_spec() or {}).get("notice"):  # some owners answer never
+        world.be_impatient(notice={**noticed, "acknowledge": "Optional"})
     if world.cluster_policy() is not None:
         world.change_policy(follow_again)
     for governor in dict.fromkeys((CLUSTER_POLICY, *world.governors())):
@@ -161,7 +164,8 @@ def unfinished(world: SimulatedWorld) -> tuple[str, str] | None:
     return None
 
 
-_GOES_ON: Final = (Reason.RETRY_LATER, Reason.IDLE_AWAITED, Reason.IMAGE_NOT_STAGED, Reason.STAGING_FAILED)
+_GOES_ON: Final = (Reason.RETRY_LATER, Reason.IDLE_AWAITED, Reason.IMAGE_NOT_STAGED, Reason.STAGING_FAILED, Reason.NOTICE_GIVEN,
+                    Reason.NOTICE_UNANSWERED)
 """What holds a node for a time."""
 
 

@@ -165,6 +165,10 @@ PLANTS: Final[Mapping[str, tuple[tuple[Place, Make], ...]]] = {
         (("gpuward.upgrade.staging:_Stager", "_delete"), _always(None)),),
     "windows-of-waves-hold-nobody": (
         (("gpuward.upgrade.fleet:Fleet", "windows_of"), _windows_of_rollout),),
+    "notices-hold-nobody": (
+        (("gpuward.upgrade.decide", "held_by_notice"), _always(None)),),
+    "notices-stay": (
+        (("gpuward.controllers.planning", "with_notices_taken_back"), lambda original: lambda plan, *rest: plan),),
     "pods-for-images-take-gpus": (
         (("gpuward.upgrade.staging", "staging_pod"), _with_gpus),),
 }

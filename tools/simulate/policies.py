@@ -91,7 +91,12 @@ def rollout_policy(random: Random) -> Object:
                              "validation-required": random.choice(("1m", "5m")), "pod-deletion-required": "5m"}
     # Each of its own, so that what else is drawn stays as it was.
     order = _order(Random(repr(spec)))
-    return spec | order | _newer(order, Random(f"{spec!r}, newer"))
+    return spec | order | _newer(order, Random(f"{spec!r}, newer")) | _noticed(Random(f"{spec!r}, notice"))
+
+
+def _noticed(random: Random) -> Object:
+    """Draw how long before pods are evicted they are told, or nothing of that."""
+    return {"notice": notice(random)} if random.random() < 0.25 else {}
 
 
 def _newer(spec: Object, random: Random) -> Object:
@@ -123,6 +128,12 @@ def opportunistic(random: Random) -> Object:
 def prestage(random: Random) -> Object:
     """Draw how images are brought onto nodes."""
     return {"mode": "Image", "parallel": random.choice((1, 2, 10)), "onFailure": random.choice(("Hold", "Hold", "Ignore"))}
+
+
+def notice(random: Random) -> Object:
+    """Draw how long before pods are evicted they are told."""
+    return {"before": random.choice(("10s", "1m", "1m", "2m")),
+            "acknowledge": random.choice(("Optional", "Optional", "Optional", "Required"))}
 
 
 def undrainable(random: Random) -> Object:

@@ -30,6 +30,7 @@ from tools.simulate.history import History, sight_of
 from tools.simulate.loops import Loops
 from tools.simulate.machines import Machines
 from tools.simulate.made import CLUSTER, LEFT_OUT
+from tools.simulate.notices import Notices
 from tools.simulate.people import NVIDIA_DRIVERS, POLICIES, ROLLOUTS, is_driver
 from tools.simulate.rules import NodeChange
 
@@ -90,6 +91,7 @@ class Watch:
         """The digests of each driver DaemonSet's templates, by its uid, with the version and the time from which on."""
         self.machines = Machines(world)
         self.loops = Loops(world)
+        self.notices = Notices(world)
         self.driver_daemonsets: dict[str, int] = {}
         """The version at which each driver DaemonSet was made, by its uid."""
         self._bound: dict[str, int] = {}
@@ -192,8 +194,10 @@ class Watch:
         after = sight_of(event.obj, event.version, by, before if before and before.exists else None, exists=exists)
         if self.world.actor() == CLUSTER and after.cordoned and after.cordoned_at == event.version:
             self.of_driver_managers.add(event.version)
-        if writer is not None and before is not None:
-            change = NodeChange(name, before, after, writer, self.history)
+        change = NodeChange(name, before, after, writer, self.history) if writer is not None and before is not None else None
+        if (wrong := self.notices.node_changed(event, writer, change)) is not None:
+            self.breach("a notice gives all of its time", wrong, name)
+        if change is not None:
             if change.admits:
                 self._note_start(change)
             for rule in rules.NODE_RULES:
@@ -252,6 +256,8 @@ class Watch:
             self.breach("no node is emptied that people want to be left alone", f"{pod['metadata']['name']} goes: {why}", node)
         if (why := patience.forbidden_before_idle(pod, node, self.world)) is not None:
             self.breach("a rollout that waits for idle nodes evicts nobody", f"{pod['metadata']['name']} goes: {why}", node)
+        if (why := self.notices.forbidden(pod, node)) is not None:
+            self.breach("no pod is evicted before its notice is over", f"{pod['metadata']['name']} goes: {why}", node)
 
     def _has_driver(self, node: str) -> bool:
         """Tell whether a machine has a driver that could go: a pod that was left behind may have loaded none."""

@@ -27,8 +27,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.IMAGE_NOT_STAGED: "the images of its next driver are being brought onto it, or wait for their turn: {image}",
     Reason.STAGING_FAILED: "the images of its next driver are not on it, and cannot be brought there: {image} ({cause})",
     Reason.NOTICE_GIVEN: "its pods were given notice {id}: they are evicted {when}; not acknowledged yet by {who}",
-    Reason.NOTICE_UNANSWERED: "notice {id} was over at {begins}, and its pods are not evicted before all have acknowledged it: "
-    "not {who}",
+    Reason.NOTICE_UNANSWERED: "notice {id} was over at {begins}, and its pods are not evicted before all have acknowledged it; "
+    "not acknowledged yet by {who}",
     Reason.WINDOW_SHUT: "the windows of the RolloutPolicy let no node start now: {opens}",
     Reason.IDLE_AWAITED: "starts once no GPU pod has used it for {idle_for}{now}; from {evicts} on pods are evicted for that",
     Reason.ABORTED: "the rollout of this driver was aborted by {by} at {at}: `{command}` lets it go on, and another driver "

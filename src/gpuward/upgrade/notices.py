@@ -25,7 +25,7 @@ from gpuward.upgrade.node_decision import NodeDecision
 from gpuward.upgrade.notice_gate import MOST_TOLD, current_notice, pods_told
 
 _ITS_OWN: Final = frozenset({Reason.NOTICE_GIVEN, Reason.NOTICE_UNANSWERED})
-_KEPT: Final = _ITS_OWN | {
+KEPT: Final = _ITS_OWN | {
     Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT, Reason.NO_NODE_MAY_START, Reason.DOMAIN_LIMIT, Reason.DOMAIN_BROKEN,
     Reason.WAVE_LIMIT, Reason.GROWTH_LIMIT, Reason.BUDGET_USED_UP, Reason.LEDGER_REFUSED, Reason.WRITE_REFUSED, Reason.WRITE_UNANSWERED, Reason.UNDECIDED}
 """What a node with a notice may wait for: its answer, limits, and what keeps it from being written to."""
@@ -58,7 +58,7 @@ def _stands(status: NodeStatus | None, judged: NodeDecision | None, found: Surve
     if reason in _ITS_OWN:
         return True
     counts = current_notice(judged.path.node, found.policy, now) is not None
-    return counts and (reason in _KEPT or (reason is None and judged.waits))
+    return counts and (reason in KEPT or (reason is None and judged.waits))
 
 
 def _taken_back(node: NodeView, judged: NodeDecision | None, found: Survey | None) -> PatchNode:
