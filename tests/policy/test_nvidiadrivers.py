@@ -8,12 +8,13 @@ import msgspec
 import pytest
 
 from gpuward import names
-from gpuward.model.owners import OwnedBy
+from gpuward.model.owners import NoOwner, OwnedBy
 from gpuward.model.policy import MaxUnavailable, UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, NodeView, Owner, PolicyView
 from gpuward.policy.kept import KeptClaim, remember
 from gpuward.policy.nvidiadrivers import PoliciesInForce, PolicyReader
+from gpuward.policy.refused import why_refused
 from tests.policy import test_clusterpolicy as policies
 
 LEFT = {"useNvidiaDriverCRD": True}
@@ -129,6 +130,25 @@ def test_a_conflict_holds_those_that_are_in_it() -> None:
     found = read(driver("a", nodeSelector=pool), driver("b", nodeSelector=pool), driver("c", default=True), nodes={"n0": node})
     assert set(found.conflicts) == {"a", "b"}
     assert [policy.admit for policy in found.upgrades] == [False, False, True, True]
+
+
+def test_one_that_was_never_valid_is_told_of_the_overlap_too_and_is_in_nobodys_way() -> None:
+    node = NodeView("n0", labels={names.GPU_PRESENT: "true", "pool": "a"})
+    broken = driver("b", nodeSelector={"pool": "a"}, upgradePolicy={"maxUnavailable": "few"})
+    found = read(driver("a", nodeSelector={"pool": "a"}), broken, nodes={"n0": node})
+    assert (found.conflicts, found.owners["n0"]) == ({}, OwnedBy("a"))
+    assert [policy.admit for policy in found.upgrades[:2]] == [True, False]
+    told = "multiple NVIDIADrivers match the same node n0: [a b]"
+    assert (why_refused(found, "a"), why_refused(found, "b").count(told)) == ("", 1)
+    assert "spec.upgradePolicy.maxUnavailable" in why_refused(found, "b")
+    apart = read(driver("a", nodeSelector={"pool": "b"}), broken, nodes={"n0": node})
+    assert (apart.overlaps, apart.owners["n0"]) == ({}, NoOwner())
+
+
+def test_a_second_default_that_was_never_valid_is_told_so() -> None:
+    found = read(driver("a", default=True), driver("b", default=True, upgradePolicy={"maxUnavailable": "few"}))
+    assert why_refused(found, "b").endswith("multiple default NVIDIADrivers found: [a b]")
+    assert not found.conflicts
 
 
 def test_a_node_is_a_matter_of_its_owner_s_policy() -> None:

@@ -21,6 +21,7 @@ from gpuward.policy.typed import Typed
 from gpuward.policy.words import with_words
 
 _SELECTOR_FIELD = "spec.nodeSelector"
+_CLAIMED_BY = (_SELECTOR_FIELD, "metadata.name")
 
 
 class ActiveDriver(msgspec.Struct, frozen=True):
@@ -45,6 +46,14 @@ class ActiveDriver(msgspec.Struct, frozen=True):
     def followed(self) -> NVIDIADriver | None:
         """Return the version by which nodes that join get their driver: this one, or else the last valid one."""
         return self.valid or self.last
+
+    @property
+    def wanted(self) -> Claim:
+        """Return the claim that it would have if only what is wrong with it were right, as far as that can be read."""
+        if self.claim.valid or self.driver is None or any(each.field.startswith(_CLAIMED_BY) for each in self.problems):
+            return self.claim
+        spec = self.driver.spec
+        return msgspec.structs.replace(self.claim, selector=spec.node_selector, default=spec.default, valid=True)
 
     @property
     def is_misplaced(self) -> bool:
@@ -94,7 +103,7 @@ def _claim(view: PolicyView, driver: NVIDIADriver | None, problems: tuple[Policy
     if last.claim is not None:
         return Claim(view.name, last.claim.selector, last.claim.default, auto, able=False, precompiled=precompiled,
                      driver_type=driver_type)
-    misplaced = any(problem.field.startswith((_SELECTOR_FIELD, "metadata.name")) for problem in problems)
+    misplaced = any(problem.field.startswith(_CLAIMED_BY) for problem in problems)
     if last.version != 1 or driver is None or misplaced:
         return Claim(view.name, auto_upgrade=auto, valid=False, driver_type=driver_type)
     return Claim(view.name, driver.spec.node_selector, driver.spec.default, auto, able=False, precompiled=precompiled,

@@ -36,6 +36,10 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
     owners: Mapping[str, NodeOwner] = {}
     """Whose each node with GPUs should be, while drivers are theirs."""
     conflicts: Mapping[str, OwnerConflict] = {}
+    overlaps: Mapping[str, OwnerConflict] = {}
+    """The conflicts of those that could never be followed, which come once that is mended: till then they take no node, and are
+    in nobody's way.
+    """
     moving: frozenset[str] = frozenset()
     """Nodes of nobody that are about to get an owner, or to lose one that is gone: what becomes of them is open until then."""
     known: bool = True
@@ -142,7 +146,7 @@ class PolicyReader:
 
     def __init__(self) -> None:
         self._cluster_policies = ClusterPolicyReader()
-        self._owners = _Owners()
+        self._owners, self._wanted = _Owners(), _Owners()
         self._typed = TypedOnce(NVIDIADriver, validate.nvidia_driver)
         self._read: dict[tuple[object, ...], ActiveDriver] = {}
         self._last: tuple[Snapshot, PoliciesInForce] | None = None
@@ -167,7 +171,17 @@ class PolicyReader:
         moving = nobodys_that_move(owners, snapshot, Placing(claims)) if policy.valid is not None else frozenset()
         going = tuple(each for each in every if each.view.deleting and not each.view.leaves_behind)
         gone = gone_policies(snapshot, policy.rollout)
-        return PoliciesInForce(policy, active, True, owners, conflicts(owners.values(), claims), moving, known, going, gone)
+        overlaps = self._overlaps(snapshot, active)
+        return PoliciesInForce(
+            policy, active, True, owners, conflicts(owners.values(), claims), overlaps, moving, known, going, gone)
+
+    def _overlaps(self, snapshot: Snapshot, active: tuple[ActiveDriver, ...]) -> Mapping[str, OwnerConflict]:
+        wanted = tuple(each.wanted for each in active)
+        never = {each.view.name for each, claim in zip(active, wanted, strict=True) if claim is not each.claim}
+        if not never:
+            return {}
+        found = conflicts(self._wanted.judge(snapshot.nodes, wanted).values(), wanted)
+        return {name: conflict for name, conflict in found.items() if name in never}
 
     def _driver(
         self, view: PolicyView, rollout: ActiveRollout, before: Mapping[tuple[object, ...], ActiveDriver]

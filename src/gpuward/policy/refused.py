@@ -59,4 +59,4 @@ def _first(problems: Sequence[object], besides: int = 0) -> str:
 
 def _why(each: ActiveDriver, drivers: PoliciesInForce) -> str:
     conflict, told = drivers.conflicts.get(each.view.name), "; ".join(map(str, each.problems)) or why_unmade(each.view)
-    return "; ".join(filter(None, (str(conflict or ""), told)))
+    return "; ".join(filter(None, (str(conflict or ""), told, str(drivers.overlaps.get(each.view.name, "")))))

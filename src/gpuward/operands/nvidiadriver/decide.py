@@ -213,7 +213,8 @@ def _refusal(each: ActiveDriver, drivers: PoliciesInForce) -> Verdict | None:
     """Return the verdict on an NVIDIADriver that cannot be followed, whatever its objects are."""
     if conflict := drivers.conflicts.get(each.view.name):
         return verdicts.conflicting(str(conflict), node=conflict.node, more="; ".join(map(str, each.problems)))
-    return verdicts.refused(each.problems, misplaced=each.is_misplaced) if each.problems else None
+    overlap = drivers.overlaps.get(each.view.name, "")
+    return verdicts.refused((*each.problems, *filter(None, [overlap])), misplaced=each.is_misplaced) if each.problems else None
 
 
 def _is_in_conflict_alone(each: ActiveDriver, policies: PoliciesInForce, snapshot: Snapshot) -> bool:

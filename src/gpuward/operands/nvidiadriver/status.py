@@ -7,7 +7,6 @@ from typing import Final
 
 import msgspec
 
-from gpuward.errors import PolicyError
 from gpuward.operands.readiness import about_pods
 from gpuward.operands.status import Verdict, missing
 from gpuward.policy.unmade import SYNCING_MESSAGE
@@ -35,7 +34,7 @@ def disabled(pods: int, *, off: bool = False) -> Verdict:
     return msgspec.structs.replace(DISABLED, message=DISABLED.message + left)
 
 
-def refused(problems: Sequence[PolicyError], *, misplaced: bool) -> Verdict:
+def refused(problems: Sequence[object], *, misplaced: bool) -> Verdict:
     """Return the verdict on an NVIDIADriver that cannot be followed; `misplaced` if it is about how it chooses its nodes."""
     reason = "ConflictingNodeSelector" if misplaced else "ReconcileFailed"
     return Verdict(NOT_READY, reason, "; ".join(str(problem) for problem in problems), ready=False)
