@@ -8,11 +8,13 @@ import pytest
 
 from gpuward import names
 from gpuward.cli.waiting import stopped
+from gpuward.errors import Forbidden
 from gpuward.kube import resources
 from gpuward.model.explain import sentence
 from gpuward.model.states import State
-from tests.journeys.looking import explanation_of, looking
-from tests.journeys.stage import Stage, on_stage
+from kubesandbox.messages import Answer, Request, Stream, refusal
+from tests.journeys.looking import condition_of, explanation_of, looking
+from tests.journeys.stage import Proceed, Stage, on_stage
 from tests.journeys.test_removed import COMPILED, MODES, PRECOMPILED, driver_sets, installed
 from tests.journeys.test_rolloutpolicy import apply, edit
 from tests.journeys.test_status_screen import shown
@@ -73,6 +75,37 @@ def test_nobody_follows_a_canary_that_was_deleted_until_somebody_says_so(mode: s
         await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=3600)
         await stage.rest(60)
         assert begun_waves(stage) == [], "what is over is not remembered"
+
+    scenario()
+
+
+@MODES
+def test_a_note_of_waves_that_may_not_be_written_is_told(mode: str) -> None:
+    def refuse(request: Request, proceed: Proceed) -> Answer | Stream:
+        if request.method == "PATCH" and names.BEGUN_WAVES in (request.body or b"").decode():
+            return refusal(Forbidden("a webhook wants no such annotation"))
+        return proceed()
+
+    @on_stage(gpu_nodes=3, upgrade=ALL_AT_ONCE)
+    async def scenario(stage: Stage) -> None:
+        await installed(stage, mode)
+        (old,) = stage.drivers()
+        stage.transport.interfere = refuse
+        await stage.label("gpu-1", *POOL)
+        await apply(stage, waves=[CANARY])
+        await stage.rest(5)
+        await ask(stage, mode)
+        await stage.until(lambda: stage.driver("gpu-1") != old and stage.hold("gpu-2") == "WaveSoaking", within=600)
+        await stage.rest(120)
+        told = f"how its waves stand cannot be noted on {'NVIDIADriver' if mode == 'NVIDIADriver' else 'ClusterPolicy'} "
+        _, _, message = condition_of(stage)
+        assert told in message
+        assert message.endswith("is not remembered: a webhook wants no such annotation")
+        screen = " ".join(" ".join(await shown(stage)).split())
+        assert "the operator says: WaveSoaking:" in screen
+        assert told in screen
+        stage.transport.interfere = lambda _, proceed: proceed()
+        await stage.until(lambda: told not in condition_of(stage)[2], within=300)
 
     scenario()
 

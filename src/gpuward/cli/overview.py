@@ -19,6 +19,7 @@ from gpuward.model.reasons import Reason
 from gpuward.model.rights import REMEDY
 from gpuward.operands.rollout import CONDITION, rollout_of
 from gpuward.operands.status import RIGHTS_MISSING
+from gpuward.operands.unnoted import UNNOTED
 from gpuward.report import headline as report
 from gpuward.report.nodes import GroupReport
 from gpuward.report.operands import OperandReport, moving_nodes
@@ -106,7 +107,7 @@ def said_by_operator(picture: Picture) -> list[str]:
     differs = upgrade.get("status") != "True" and reason != rollout_of(picture.plan).reason
     if reason == str(Reason.INVALID_POLICY) and picture.active.problems:
         differs = False  # the first line says what is wrong with the ClusterPolicy
-    if of_upgrade and (differs or any(each in of_upgrade for each in _unseen(picture))):
+    if of_upgrade and (differs or UNNOTED in of_upgrade or any(each in of_upgrade for each in _unseen(picture))):
         told.append(f"{upgrade.get('reason')}: {of_upgrade}")
     return [each for each in told if not any(str(problem) in each for problem in picture.active.problems)]
 

@@ -28,6 +28,9 @@ from gpuward.operands.driver.withholding import withholding
 from gpuward.operands.state import beside_controller
 from gpuward.wire.daemonsets import daemonset_view
 
+WAVE_NOTES = (names.BEGUN_WAVES, names.ANALYSIS)
+"""Annotations of policies that say how the waves of their rollouts stand."""
+
 IMMUTABLE_IN_SERVICES = ("clusterIP", "clusterIPs")
 
 
@@ -241,7 +244,15 @@ async def patch_annotations(world: World, action: PatchAnnotations) -> None:
     """Set our annotations on an object, if it still is the one that was read."""
     gvr, cache = _custom(world, action.kind)
     patch = {"metadata": {"uid": action.ref.uid, "annotations": dict(action.annotations)}}
-    answer = await world.cluster.client.patch_merge(gvr, action.ref.name, patch, action.ref.namespace)
+    about_waves = not action.annotations.keys().isdisjoint(WAVE_NOTES)
+    try:
+        answer = await world.cluster.client.patch_merge(gvr, action.ref.name, patch, action.ref.namespace)
+    except errors.GpuwardError as error:
+        if about_waves and is_refusal(error):
+            world.cluster.noted_waves(action.kind, action.ref, str(error))
+        raise
+    if about_waves:
+        world.cluster.noted_waves(action.kind, action.ref, "")
     cache.apply_response(answer.body)
 
 

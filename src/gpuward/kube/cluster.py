@@ -358,6 +358,11 @@ class Cluster:
             self.touch()
         return found
 
+    def noted_waves(self, kind: str, ref: Ref, refusal: str) -> None:
+        """Take it how a note of a rollout's waves on its policy ended: refused with what, if it was."""
+        if self._memory.wrote_daemonset(f"{kind} {ref.name}", ref.uid, refusal) is not None:
+            self.touch()
+
     def applied(self, kind: str, ref: Ref, last: Applied | None) -> None:
         """Remember what applying an object was answered; None forgets it."""
         if last is None:

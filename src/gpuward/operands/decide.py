@@ -36,6 +36,7 @@ from gpuward.operands.sandboxes.in_use import spare_drivers_in_use
 from gpuward.operands.state import OperandState
 from gpuward.operands.status import Verdict, failed, invalid, judged, status_of
 from gpuward.operands.statuses import Worded, lacking, refusal, status_write, waiting_states
+from gpuward.operands.unnoted import unnoted
 from gpuward.operands.yet_to_go import kept, refused_to_go, yet_to_go
 from gpuward.policy.clusterpolicy import ActivePolicy
 from gpuward.policy.kept import remember
@@ -124,6 +125,7 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
     if rollout is not None:
         rollout = unchecked(rollout, snapshot.images)
         rollout = rollout if (left_over := kept(snapshot)) in behind else beside(rollout, left_over)
+        rollout = beside(rollout, unnoted(snapshot))
     return told(verdict, _held_up(rollout, NOT_APPLIED, behind), writes, waiting)
 
 
