@@ -469,7 +469,7 @@ def test_a_rehearsal_waits_for_the_end_of_each_notice_and_answers_where_it_has_t
     run = of(play).first
     assert held(run) == {}
     waited = {node.name: {one.reason: one.seconds for one in node.waited}.get("NoticeGiven", 0.0) for node in run.nodes}
-    # The notice of the second node goes on while the first is upgraded, where that gives its place to others until it is answered.
+    # The notice of the second node goes on beside the first, where that gives its place away until it is answered.
     assert waited == {"gpu-1": pytest.approx(1800, abs=30), "gpu-2": pytest.approx(1700, abs=130), "gpu-3": 0.0}
     assert run.evicted == 2
 

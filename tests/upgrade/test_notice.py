@@ -29,7 +29,9 @@ BEFORE = 900.0
 GIVEN = Notice("3f0c2a9b", "560", NOW - 60, NOW - 60 + BEFORE)
 
 
-def policy(acknowledge: Acknowledge = Acknowledge.OPTIONAL, *, rollout: RolloutSettings | None = None, **rest: Any) -> UpgradePolicy:
+def policy(
+    acknowledge: Acknowledge = Acknowledge.OPTIONAL, *, rollout: RolloutSettings | None = None, **rest: Any
+) -> UpgradePolicy:
     settings = NoticeSettings(BEFORE, acknowledge)
     return build.policy(rollout=msgspec.structs.replace(rollout or RolloutSettings(), notice=settings), **rest)
 
