@@ -341,3 +341,63 @@ def test_an_upgrade_fails_whose_node_leaves_and_whose_device_plugin_does_not_sto
         assert torn(stage) == []
 
     scenario()
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.6, 1.6, 3.0])
+@pytest.mark.parametrize("begin", [by_policy, precompiled, by_nvidia_driver])
+def test_a_pod_that_names_a_node_in_mid_upgrade_loses_no_driver_and_is_evicted_or_refused(begin: Begin, gap: float) -> None:
+    """Its driver is about to go: what offers the GPUs has stopped before."""
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        await begin(stage)
+        await stage.until(lambda: State.POD_RESTART_REQUIRED in stage.states().values(), within=900)
+        node = next(name for name, state in stage.states().items() if state == State.POD_RESTART_REQUIRED)
+        await stage.rest(gap)
+        stage.run_pod("late", node, owned=True)
+        await stage.until(lambda: condition_of(stage)[1] == "UpToDate" and not stage.cordons(), within=1800)
+        assert torn(stage) == []
+        assert [pod["status"]["reason"] for pod in stage.workload_pods("late")] in ([], ["UnexpectedAdmissionError"])
+        assert not any("pod-deletion" in message and "failed" in message.lower() for message in stage.events(node))
+        assert len(stage.pods(names.DEVICE_PLUGIN_APP, node)) == 1
+        assert "stopping" not in stage.node(node)["metadata"]["annotations"][names.UPGRADE_RECORD]
+
+    scenario()
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_device_plugin_that_does_not_stop_holds_an_upgrade_for_a_while_and_is_named(stage: Stage) -> None:
+    await by_policy(stage)
+    for plugin in stage.pods(names.DEVICE_PLUGIN_APP):
+        stage.sandbox.faults.add(Fault(FaultKind.STUCK_TERMINATING, pod=plugin["metadata"]["name"]))
+    await stage.until(lambda: "DevicePluginStopping" in map(stage.hold, stage.states()), within=900)
+    node = next(name for name in stage.states() if stage.hold(name) == "DevicePluginStopping")
+    plugin, = stage.pods(names.DEVICE_PLUGIN_APP, node)
+    told = reason_of(await explanation_of(stage, node))
+    told_of = f"{names.DEFAULT_NAMESPACE}/{plugin['metadata']['name']}"
+    assert told == f"waits until pod {told_of}, which offers its GPUs, has stopped: its driver goes after that"
+    await stage.rest(30)
+    assert (stage.hold(node), stage.driver(node)) == ("DevicePluginStopping", OLD)
+    await stage.rest(30)
+    assert not any(pod["metadata"].get("deletionTimestamp") is None and pod["spec"].get("nodeName") == node and
+                   "595.91.07" in pod["spec"]["containers"][0]["image"] for pod in stage.pods(names.DRIVER_APP))
+
+
+@pytest.mark.parametrize("meanwhile", [lambda stage: stage.patch_policy("driver/version", OLD),
+                                       lambda stage: stage.restart_operator()], ids=["taken back", "restarted"])
+def test_what_offers_the_gpus_comes_back_whatever_becomes_of_the_upgrade(meanwhile: Begin) -> None:
+    @on_stage(gpu_nodes=1)
+    async def scenario(stage: Stage) -> None:
+        await stage.installed()
+        await stage.upgrade_to(NEW)
+        await stage.until(lambda: "paused" in stage.labels(NODE)[names.DEPLOY_PLUGIN])
+        assert stage.driver(NODE) == OLD
+        await meanwhile(stage)
+        await stage.until(lambda: condition_of(stage)[1] == "UpToDate" and not stage.cordons(), within=1800)
+        await stage.until(lambda: runs_plugin(stage))
+        assert torn(stage) == []
+
+    scenario()
+
+
+def runs_plugin(stage: Stage) -> bool:
+    return stage.labels(NODE)[names.DEPLOY_PLUGIN] == "true" and len(stage.pods(names.DEVICE_PLUGIN_APP, NODE)) == 1

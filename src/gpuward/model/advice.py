@@ -286,9 +286,10 @@ ADVICE: Final[dict[Reason, Advice]] = {
         Act.LATER, "The old driver pod has been deleted and unloads the driver, which takes up to some minutes.",
         "If it lasts, its log says what holds the kernel modules; a process outside of Kubernetes may."),
     Reason.DEVICE_PLUGIN_STOPPING: Advice(
-        Act.LATER, "The driver goes from this node, for another kind of workload or for good, and its device plugin with "
-        "it. Until then the node offers its GPUs, so that a pod could be put there which finds no driver.",
-        "If it lasts, `kubectl describe pod` of that pod says why it does not end. The cordon is lifted once it has."),
+        Act.LATER, "The driver goes from this node, for another one, for another kind of workload or for good, and its device "
+        "plugin stops. Until then the node offers its GPUs, so that a pod could be put there which finds no driver.",
+        "If it lasts, `kubectl describe pod` of that pod says why it does not end. An upgrade waits 45 s for it; a cordon that "
+        "waits for nothing else is lifted once it has."),
     Reason.DOES_NOT_STOP: Advice(
         Act.YES, "The driver goes from this node, and its device plugin, or the driver pod, was asked to stop long ago "
         "(`deadlines.pod-restart-required` of the RolloutPolicy). An upgrade that was under way has failed for that. The node "

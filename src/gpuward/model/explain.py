@@ -17,7 +17,7 @@ from gpuward.model.opportunities import IdleAwaited
 from gpuward.model.placement import Placement
 from gpuward.model.plan import Hold
 from gpuward.model.reasons import Reason
-from gpuward.model.sentences import NO_LIMIT, NONE_NOW, OF_DOMAINS, SENTENCES, UNCOUNTED, WAVE_SHUT
+from gpuward.model.sentences import NO_LIMIT, NONE_NOW, OF_DOMAINS, PLUGIN_FIRST, SENTENCES, UNCOUNTED, WAVE_SHUT
 from gpuward.model.troubles import DriverNow, PodTrouble
 from gpuward.model.unserved import DriverLabelUnknown, DriverRefused, NotSelected, Unserved, WrongDriverType
 from gpuward.model.views import Ref
@@ -38,6 +38,7 @@ from gpuward.model.waits import (
     OperandPod,
     Paused,
     Plain,
+    PluginFirst,
     ProtectedPods,
     RetryLater,
     Starting,
@@ -84,6 +85,8 @@ def _template(hold: Hold) -> str:
             return NO_LIMIT
         case BudgetUsedUp(allowed=0):
             return NONE_NOW
+        case PluginFirst():
+            return PLUGIN_FIRST
         case WindowShut(wave=wave) if wave:
             return WAVE_SHUT
         case DomainLimit(domains=domains) if domains:

@@ -9,6 +9,7 @@ import msgspec
 from gpuward import names
 from gpuward.model.driver import has_hosts_driver_labels, is_driver_pod
 from gpuward.model.orphans import unwanted
+from gpuward.model.pauses import paused
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView
 
@@ -36,6 +37,15 @@ class Leaving(msgspec.Struct, frozen=True):
         there = tuple(pods)
         follows = not any(key in node.labels for key in names.OFFERED_BY)
         return self.from_node(node, there) or next((pod for pod in there if follows and self._brings_driver(pod)), None)
+
+    def offering(self, node: NodeView, pods: Iterable[PodView]) -> PodView | None:
+        """Return a pod that offers a node's GPUs, and would stop if the label were paused by which it came."""
+        value = node.labels.get(names.DEPLOY_PLUGIN, "")
+        if paused(value) == value:
+            return None
+        without = msgspec.structs.replace(node, labels={**node.labels, names.DEPLOY_PLUGIN: paused(value)})
+        return next((pod for pod in pods if self._offers_gpus(pod) and self._stays(pod, node)
+                     and not self._stays(pod, without)), None)
 
     def driver(self, node: NodeView, pods: Iterable[PodView]) -> PodView | None:
         """Return a pod on a node that has brought a driver, and is about to stop."""

@@ -95,6 +95,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     stays loaded while pods use it, also without its pod."""
     lifted: int = 0
     """How often somebody lifted our cordon since the node was admitted."""
+    stopping: float = 0.0
+    """Since when what offers the node's GPUs was asked to stop, as its driver is about to go; 0 once that may come back."""
     waiting: float = 0.0
     """Since when the node waits until nobody uses its GPUs, also of one that is under way by now; 0 for any other, for one that
     may not start yet whether they are used or not, and where somebody asked for the upgrade by hand."""
@@ -157,6 +159,7 @@ class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     loaded: str = ""
     lifted: Annotated[int, msgspec.Meta(ge=0)] = 0
     domain: str = ""
+    stopping: Moment | None = None
     waiting: Moment | None = None
     asked: Moment | None = None
     """The same, as it was called first."""
@@ -187,6 +190,7 @@ def encode_record(record: Record) -> str:
         "loaded": record.loaded or None,
         "lifted": record.lifted or None,
         "domain": record.domain or None,
+        "stopping": format_time(record.stopping) if record.stopping else None,
         "waiting": format_time(record.waiting) if record.waiting else None,
         "idle": format_time(record.idle) if record.idle else None,
         "proven": format_time(record.proven) if record.proven else None,
@@ -234,6 +238,7 @@ def decode_record(text: str) -> Record:
         loaded=stored.loaded,
         lifted=min(stored.lifted, MOST),
         domain=stored.domain,
+        stopping=seconds(stored.stopping) if stored.stopping else 0.0,
         waiting=seconds(waiting) if waiting else 0.0,
         idle=seconds(stored.idle) if stored.idle else 0.0,
         proven=seconds(stored.proven) if stored.proven else 0.0,
@@ -251,8 +256,8 @@ def not_ahead(record: Record, now: float) -> Record:
     """Return a record whose times are past: what was written by a clock that was ahead counts from now on."""
     failure, course, given_up = record.failure, record.course, record.given_up
     failed = (failure.at, failure.first, failure.begun) if failure else ()
-    latest = max(record.since, record.started, record.paused, record.changing, record.waiting, record.idle, record.proven,
-                 *failed, given_up.at if given_up else 0.0,
+    latest = max(record.since, record.started, record.paused, record.changing, record.stopping, record.waiting, record.idle,
+                 record.proven, *failed, given_up.at if given_up else 0.0,
                  *((course.began, course.out) if course else ()))
     if latest <= now + AGREEMENT:
         return record
@@ -262,7 +267,7 @@ def not_ahead(record: Record, now: float) -> Record:
     return msgspec.structs.replace(
         record, since=min(record.since, now), started=min(record.started, now), paused=min(record.paused, now), failure=failure,
         waiting=min(record.waiting, now), idle=min(record.idle, now), proven=min(record.proven, now),
-        changing=min(record.changing, now),
+        changing=min(record.changing, now), stopping=min(record.stopping, now),
         course=course and course.not_ahead(now),
         given_up=given_up and msgspec.structs.replace(given_up, at=min(given_up.at, now)),
     )

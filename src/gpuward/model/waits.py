@@ -210,6 +210,12 @@ class OperandPod(OnPod, frozen=True):
                     Reason.VALIDATOR_REPLACING]
 
 
+class PluginFirst(OnPod, frozen=True):
+    """Wait until what offers a node's GPUs has stopped, before its driver goes."""
+
+    reason: ClassVar = Reason.DEVICE_PLUGIN_STOPPING
+
+
 class Starting(OnPod, frozen=True):
     """Wait until the pod of the driver, of the validator or of another operand is ready."""
 
@@ -275,4 +281,4 @@ WaitsFor = (Plain | NoPolicy | InvalidPolicy | FailureBudgetSpent | NewDriverFai
             | Unserved | Starting | Failed | RetryLater | UnknownState | TwoDriverPods | MovePaused | Undecided | TemplateEdited
             | Denied | WorkloadKept | OperandsKept | ImageMissing | DriverKept | DeletionUnseen | WindowShut | DomainLimit
             | PlanDiffers | Undrainable | Quarantined | IdleAwaited | WaveWait | ImageNotStaged | StagingFailed | NoticeGiven
-            | NoticeUnanswered | Paused)
+            | NoticeUnanswered | Paused | PluginFirst)

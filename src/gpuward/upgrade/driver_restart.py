@@ -21,6 +21,7 @@ from gpuward.model.views import PodView
 from gpuward.model.waits import OperandPod, Plain, TwoDriverPods
 from gpuward.upgrade.drain import fail
 from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.plugin_first import about_to_be_refused, plugin_first
 from gpuward.upgrade.recovery import replacement_refusal
 from gpuward.upgrade.step import Move, Step, Wait, step
 from gpuward.upgrade.uncordon import finish
@@ -46,7 +47,7 @@ def restart_driver(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
             return fail(node, causes.restarted(node.driver.name, node.driver.restarts), now)
         kept = node.only_restarted if node.in_step else node.restart_only or _holder_comes(node)
         if not node.to_evict.empty and not kept:
-            return _empty_again(node, now)
+            return about_to_be_refused(node, now) or _empty_again(node, now)
     if node.withheld and not node.to_evict.empty:
         return _empty_again(node, now)
     if node.withheld and node.record.restart:
@@ -60,6 +61,8 @@ def restart_driver(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     if hold.reason in (Reason.DRIVER_STARTING, Reason.DRIVER_FAILING, Reason.DRIVER_UNPLACED):
         return Wait(hold, annotations=_without_safe_load(node), retry_at=until)
     replacement = _replacement(node)
+    if replacement and (first := plugin_first(node, now)) is not None:
+        return msgspec.structs.replace(first, hold=msgspec.structs.replace(first.hold, until=until))
     ended = _ended(node) if node.driver is not None and node.driver.deleting else ()
     recordon = bool(replacement) and not node.unschedulable
     return Wait(hold, actions=(*replacement, *ended), recordon=recordon, retry_at=again)

@@ -58,6 +58,7 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     operands: tuple[PodView, ...] = ()  # those of others than the driver that are not ready, the one to look at first leading
     module_holders: ModuleHolders = NOBODY
     device_plugin_going: PodView | None = None  # what offers its GPUs, if it is about to stop
+    offering: PodView | None = None  # what offers its GPUs, and would stop if its label were paused
     leaving: PodView | None = None  # that, or the driver pod, where the node is cordoned until these have stopped
     to_evict: EvictablePods = EvictablePods()
     """Pods that have to leave before the driver is replaced."""

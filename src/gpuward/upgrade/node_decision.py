@@ -30,6 +30,7 @@ from gpuward.upgrade.fleet import Standing, standing
 from gpuward.upgrade.holding import Holding, undecided_for
 from gpuward.upgrade.marking import marked
 from gpuward.upgrade.node_gates import held_by_itself
+from gpuward.upgrade.plugin_first import offering_again
 from gpuward.upgrade.progress import NodeProgress
 from gpuward.upgrade.refused import refused
 from gpuward.upgrade.samples import NO_SAMPLES, NodeSamples, samples_on
@@ -84,7 +85,7 @@ def undecided(node: NodeFacts, error: Exception) -> NodeProgress:
 
 def node_decision(before: NodeFacts, path: NodeProgress, policy: UpgradePolicy) -> NodeDecision:
     """Return all that follows about a node from its own path."""
-    path = marked(path, before, policy)
+    path = offering_again(marked(path, before, policy))
     node = path.node
     turned = node.unschedulable != before.unschedulable
     quiet = not (path.entered or path.adopted or path.annotations or path.labels or path.actions or turned)

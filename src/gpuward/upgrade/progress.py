@@ -206,6 +206,7 @@ def apply_move(path: NodeProgress, move: Move, now: float) -> NodeProgress:
         loaded=node.loaded_digest,
         lifted=0 if ended or move.started else node.record.lifted,
         domain=node.record.domain,
+        stopping=node.record.stopping,
         wave_labels=move.wave_labels if move.started else node.record.wave_labels,
         proven=first_done(node),
         waiting=0.0 if ended or (move.started and node.requested) else node.record.waiting or (now if move.patient else 0.0),
@@ -256,10 +257,13 @@ def _stop(path: NodeProgress, step: Step, policy: UpgradePolicy, now: float) -> 
         node = msgspec.structs.replace(node, unschedulable=True, record=record)
         if names.INITIALLY_UNSCHEDULABLE in node.node.annotations:
             annotations[names.INITIALLY_UNSCHEDULABLE] = None
+    if step.stopping:
+        node = msgspec.structs.replace(node, record=msgspec.structs.replace(node.record, stopping=step.stopping))
     return msgspec.structs.replace(
         path,
         node=node,
         annotations=annotations,
+        labels={**path.labels, **step.labels},
         actions=step.actions,
         hold=step.hold,
         retry_at=step.retry_at,

@@ -53,6 +53,9 @@ class Wait(msgspec.Struct, frozen=True):
     hold: Hold
     actions: tuple[Action, ...] = ()
     annotations: Mapping[str, str | None] = {}
+    labels: Mapping[str, str | None] = {}
+    stopping: float = 0.0
+    """Since when what offers the node's GPUs is asked to stop, where that is asked now."""
     recordon: bool = False
     """Make the node unschedulable again: somebody lifted our cordon in mid-upgrade."""
     retry_at: float | None = None
