@@ -380,7 +380,13 @@ async def test_a_host_whose_device_plugin_does_not_stop_keeps_no_other_cordoned_
     await stage.patch_policy("vgpuManager/enabled", False)
     await stage.rest(30)
     assert (loaded(stage), stage.cordons()) == ([MANAGED, MANAGED], list(HOSTS))
+    first, second = [reason_of(await explanation_of(stage, node)) for node in HOSTS]
+    name = f"{names.DEFAULT_NAMESPACE}/{plugin['metadata']['name']}"
+    assert first == f"waits until pod {name}, which offers its GPUs, has stopped: its driver goes after that"
+    assert second.startswith("nothing offers its GPUs any more: its driver, pod gpu-operator/nvidia-vgpu-manager-daemonset-")
+    assert second.endswith(", goes once that is so on all hosts that lose it, after 45 s at the latest")
     await stage.until(lambda: loaded(stage) == ["", ""], within=60)
+    assert "it is uncordoned once pod" in reason_of(await explanation_of(stage, "gpu-1"))
     await stage.until(lambda: stage.cordons() == ["gpu-1"])
     assert [each for each, before in zip(seen, [False, *seen], strict=False) if each is not before] == [True, False]
     await stage.rest(1800)

@@ -17,13 +17,14 @@ from gpuward.model.opportunities import IdleAwaited
 from gpuward.model.placement import Placement
 from gpuward.model.plan import Hold
 from gpuward.model.reasons import Reason
-from gpuward.model.sentences import NO_LIMIT, NONE_NOW, OF_DOMAINS, PLUGIN_FIRST, SENTENCES, UNCOUNTED, WAVE_SHUT
+from gpuward.model.sentences import DRIVER_FOLLOWS, NO_LIMIT, NONE_NOW, OF_DOMAINS, PLUGIN_FIRST, SENTENCES, UNCOUNTED, WAVE_SHUT
 from gpuward.model.troubles import DriverNow, PodTrouble
 from gpuward.model.unserved import DriverLabelUnknown, DriverRefused, NotSelected, Unserved, WrongDriverType
 from gpuward.model.views import Ref
 from gpuward.model.waits import (
     BudgetUsedUp,
     ComesBack,
+    DriverFollows,
     EvictionRefused,
     Failed,
     FailureBudgetSpent,
@@ -87,6 +88,8 @@ def _template(hold: Hold) -> str:
             return NONE_NOW
         case PluginFirst():
             return PLUGIN_FIRST
+        case DriverFollows():
+            return DRIVER_FOLLOWS
         case WindowShut(wave=wave) if wave:
             return WAVE_SHUT
         case DomainLimit(domains=domains) if domains:

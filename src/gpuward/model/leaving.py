@@ -47,6 +47,11 @@ class Leaving(msgspec.Struct, frozen=True):
         return next((pod for pod in pods if self._offers_gpus(pod) and self._stays(pod, node)
                      and not self._stays(pod, without)), None)
 
+    def follows(self, node: NodeView, pods: Iterable[PodView]) -> bool:
+        """Tell whether a pod that has brought a driver is there and not about to stop yet: it goes after what offers the GPUs."""
+        there = tuple(pods)
+        return self.driver(node, there) is None and any(self._brings_driver(pod) for pod in there)
+
     def driver(self, node: NodeView, pods: Iterable[PodView]) -> PodView | None:
         """Return a pod on a node that has brought a driver, and is about to stop."""
         return next((pod for pod in pods if self._brings_driver(pod) and not self._stays(pod, node)), None)

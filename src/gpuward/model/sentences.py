@@ -126,6 +126,9 @@ WAVE_SHUT = "the windows of wave {wave} let none of its nodes start now: {opens}
 """Said where a wave has windows of its own."""
 NONE_NOW = "disruption budget {budget} lets none go now; pod {pod} is under it"
 """Said where a budget has no room, whatever nodes under way need of it."""
+DRIVER_FOLLOWS = ("nothing offers its GPUs any more: its driver, pod {pod}, goes once that is so on all hosts that lose it, "
+                  "after 45 s at the latest")
+"""Said where the driver pod is not asked to stop yet."""
 PLUGIN_FIRST = "waits until pod {pod}, which offers its GPUs, has stopped: its driver goes after that"
 """Said where the driver is still there."""
 NO_LIMIT = "maxUnavailable{whose} allows {limit}: no node may be taken out of service"

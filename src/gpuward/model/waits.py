@@ -216,6 +216,12 @@ class PluginFirst(OnPod, frozen=True):
     reason: ClassVar = Reason.DEVICE_PLUGIN_STOPPING
 
 
+class DriverFollows(OnPod, frozen=True):
+    """Wait until a driver goes that is not asked to stop yet."""
+
+    reason: ClassVar = Reason.DRIVER_STOPPING
+
+
 class Starting(OnPod, frozen=True):
     """Wait until the pod of the driver, of the validator or of another operand is ready."""
 
@@ -281,4 +287,4 @@ WaitsFor = (Plain | NoPolicy | InvalidPolicy | FailureBudgetSpent | NewDriverFai
             | Unserved | Starting | Failed | RetryLater | UnknownState | TwoDriverPods | MovePaused | Undecided | TemplateEdited
             | Denied | WorkloadKept | OperandsKept | ImageMissing | DriverKept | DeletionUnseen | WindowShut | DomainLimit
             | PlanDiffers | Undrainable | Quarantined | IdleAwaited | WaveWait | ImageNotStaged | StagingFailed | NoticeGiven
-            | NoticeUnanswered | Paused | PluginFirst)
+            | NoticeUnanswered | Paused | PluginFirst | DriverFollows)

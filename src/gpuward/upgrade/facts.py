@@ -60,6 +60,7 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     device_plugin_going: PodView | None = None  # what offers its GPUs, if it is about to stop
     offering: PodView | None = None  # what offers its GPUs, and would stop if its label were paused
     leaving: PodView | None = None  # that, or the driver pod, where the node is cordoned until these have stopped
+    driver_follows: bool = False  # whether that driver pod is not asked to stop yet
     to_evict: EvictablePods = EvictablePods()
     """Pods that have to leave before the driver is replaced."""
     to_drain: EvictablePods = EvictablePods()

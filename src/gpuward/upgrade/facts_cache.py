@@ -195,6 +195,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
         device_plugin_going=common.leaving.device_plugin(node, pods),
         offering=common.leaving.offering(node, pods) if state in IN_PROGRESS else None,
         leaving=_leaving(node, pods, record, common),
+        driver_follows=bool(record.changing) and common.leaving.follows(node, pods),
         to_evict=pods_to_evict(pods, policy, snapshot.namespace, variable=variable),
         to_drain=pods_to_drain(pods, policy, snapshot.namespace, variable=variable) if policy.drain.enable else EvictablePods(),
         machines=tuple(pod for pod in pods if pod.uses_vm_gpu and pod.phase == "Running" and not pod.was_left_by(node)),

@@ -9,11 +9,12 @@ from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS, TRANSITIONS, State
-from gpuward.model.waits import OperandPod
+from gpuward.model.waits import DriverFollows, OperandPod, PluginFirst
 from gpuward.upgrade.drain import fail
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.step import Move, Step, Wait
 
+Leaves = OperandPod | PluginFirst | DriverFollows
 
 def offers_gpus(node: NodeFacts, released: Move, policy: UpgradePolicy, now: float) -> Step | None:
     """Return what the cordon of a node that is released waits for: without it pods would be given GPUs that no driver serves.
@@ -30,7 +31,7 @@ def offers_gpus(node: NodeFacts, released: Move, policy: UpgradePolicy, now: flo
     return msgspec.structs.replace(failed, failure=failed.failure and msgspec.structs.replace(failed.failure, untried=True))
 
 
-def awaited(what: OperandPod, node: NodeFacts, policy: UpgradePolicy, since: float, now: float) -> Hold:
+def awaited(what: Leaves, node: NodeFacts, policy: UpgradePolicy, since: float, now: float) -> Hold:
     """Return the wait for a pod that has to stop before a node is uncordoned, which its time may be up for."""
     seconds = policy.rollout.deadline(State.POD_RESTART_REQUIRED)
     if _has_failed_for(what, node) or (seconds and now >= since + seconds):
@@ -38,7 +39,7 @@ def awaited(what: OperandPod, node: NodeFacts, policy: UpgradePolicy, since: flo
     return Hold(what, since, since + seconds if seconds else None)
 
 
-def _has_failed_for(what: OperandPod, node: NodeFacts) -> bool:
+def _has_failed_for(what: Leaves, node: NodeFacts) -> bool:
     """Tell whether an upgrade has failed for this pod; a pause takes the label that says so."""
     failure, failed = node.record.failure, State.FAILED in (node.state, node.record.state)
     return failed and failure is not None and failure.cause.startswith(causes.its_plugin(what.pod.name))
