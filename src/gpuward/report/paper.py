@@ -94,7 +94,7 @@ def _problems(policies: PoliciesInForce, memory: OperandMemory, drivers: DriverM
         made = drivers.rendered.get(each.view.name)
         errors = [*each.problems, *([made[1].state.error] if made is not None and made[1].state.error is not None else [])]
         yield from (_told(f"NVIDIADriver {each.view.name}", error) for error in errors)
-        if (conflict := (policies.conflicts | policies.overlaps).get(each.view.name)) is not None:
+        if (conflict := policies.conflicts.get(each.view.name) or policies.overlaps.get(each.view.name)) is not None:
             yield f"NVIDIADriver {each.view.name}: {conflict}"
 
 
