@@ -238,6 +238,9 @@ async def test_a_node_that_has_no_driver_pod_is_in_the_totals(stage: Stage) -> N
     assert (status, reason) == ("False", "DriversNotReady")
     assert message.startswith("1 of 2 nodes up to date")
     assert stage.hold("gpu-1") == "DriverPodMissing"
+    (remedy,) = (await explanation_of(stage, "gpu-1")).remedies
+    assert remedy.do.startswith("take taint kept=for-others:NoExecute from the node, once whoever set it has finished: ")
+    assert remedy.commands == ("kubectl taint node gpu-1 kept:NoExecute-",)
 
 
 @on_stage(gpu_nodes=2, upgrade=ONE)

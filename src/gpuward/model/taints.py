@@ -16,6 +16,9 @@ class Taint(msgspec.Struct, frozen=True, gc=False):
     value: str = ""
     effect: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.key}{'=' if self.value else ''}{self.value}:{self.effect}"
+
 
 class Toleration(msgspec.Struct, frozen=True, gc=False):
     """Hold one toleration of a pod."""

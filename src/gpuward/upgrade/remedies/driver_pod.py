@@ -11,7 +11,9 @@ from shlex import quote
 import msgspec
 
 from gpuward import names
+from gpuward.model.listing import listed
 from gpuward.model.states import IN_PROGRESS
+from gpuward.model.taints import tolerated
 from gpuward.model.troubles import trouble_of
 from gpuward.model.views import DaemonSetView, Owner, PodView
 from gpuward.upgrade.remedies.fixes import (
@@ -39,6 +41,13 @@ def make_driver_pod(question: Question) -> Iterator[Candidate]:
     ds = next((ds for ds in case.snapshot.daemonsets if drives(ds, case.policy) and not ds.deleting
                and ds.node_selector.items() <= view.labels.items()), None)
     if ds is None or question.now < question.hold.since + SOON:
+        return
+    in_the_way = [taint for taint in view.taints if ds.tolerations is not None and not tolerated((taint,), ds.tolerations)]
+    if in_the_way:
+        what, it = (f"taint {in_the_way[0]}", "it") if len(in_the_way) == 1 else (f"taints {listed(in_the_way)}", "them")
+        do = f"take {what} from the node, once whoever set {it} has finished: DaemonSet {ds.ref} does not tolerate {it}"
+        taints = " ".join(quote(f"{taint.key}:{taint.effect}-") for taint in in_the_way)
+        yield Fix(do, partial(_with, pod=_made(ds, question)), f"kubectl taint node {quote(view.name)} {taints}")
         return
     do = f"let DaemonSet {ds.ref} make a driver pod here: a quota, an affinity or a taint may be in the way"
     looks = (f"kubectl describe daemonset {quote(ds.name)} -n {quote(ds.namespace)}", f"kubectl describe node {quote(view.name)}")
