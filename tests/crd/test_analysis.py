@@ -53,6 +53,8 @@ def test_a_check_is_another_one_by_what_it_asks_and_not_by_its_name() -> None:
     ({"promql": PROMQL, "failures": 0}, ".failures"),
     ({"promql": PROMQL, "onNoData": "Pass"}, ".onNoData"),
     ({"nodeConditions": [{"type": "Ready"}]}, ".nodeConditions"),
+    ({"nodeConditions": []}, ".nodeConditions"),
+    ({"nodeConditions": [{"type": f"Xid{number}"} for number in range(17)]}, ".nodeConditions"),
     ({"nodeConditions": [{"type": "Xid", "status": "Maybe"}]}, ".nodeConditions[0].status"),
 ])
 def test_what_cannot_be_followed_is_refused_where_it_is_written(check: dict[str, Any], field: str) -> None:

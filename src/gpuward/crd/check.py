@@ -42,6 +42,8 @@ def violations(value: object, schema: Schema, path: str = "") -> Iterator[Policy
     elif isinstance(value, Mapping):
         yield from _in_mapping(value, schema, path)
     elif isinstance(value, list | tuple):
+        if not int(schema.get("minItems", 0)) <= len(value) <= int(schema.get("maxItems", len(value))):
+            yield PolicyError(path, value, f"write {wish(schema)}")
         for index, item in enumerate(value):
             yield from violations(item, schema["items"], f"{path}[{index}]")
     elif not _is_in_range(value, schema):
@@ -62,6 +64,8 @@ def wish(schema: Schema, instead_of: object = None) -> str:
         words += f" of at least {schema['minimum']}"
     if "minLength" in schema or "maxLength" in schema:
         words += f" of {schema.get('minLength', 0)} to {schema.get('maxLength', 'any number of')} characters"
+    if "minItems" in schema or "maxItems" in schema:
+        words += f" of {schema.get('minItems', 0)} to {schema.get('maxItems', 'any number of')} items"
     if "pattern" in schema:
         words += f" that matches {schema['pattern']}"
     if schema.get("type") in ("string", None) and isinstance(instead_of, int | float):

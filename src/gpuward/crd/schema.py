@@ -17,6 +17,8 @@ _KEYWORDS: Final = (
     ("ge", "minimum"), ("le", "maximum"), ("pattern", "pattern"), ("min_length", "minLength"), ("max_length", "maxLength"),
 )
 
+_OF_LISTS: Final = {"minLength": "minItems", "maxLength": "maxItems"}
+
 
 def schema_of(annotation: Any) -> Schema:
     """Return the schema of a field's type, with the facts that are attached to it.
@@ -30,6 +32,8 @@ def schema_of(annotation: Any) -> Schema:
     for meta in metas:
         described |= {keyword: getattr(meta, name) for name, keyword in _KEYWORDS if getattr(meta, name) is not None}
         described |= meta.extra_json_schema or {}
+    if described.get("type") == "array":
+        return {_OF_LISTS.get(keyword, keyword): value for keyword, value in described.items()}
     return described
 
 
