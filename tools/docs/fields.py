@@ -15,7 +15,7 @@ from gpuward.crd.facts import Schema
 from gpuward.crd.generate import CUSTOM_RESOURCES, CustomResource, object_schema
 from gpuward.crd.schema import summary
 
-_LIMITING: Final = ("enum", "minimum", "maximum", "pattern", "minLength", "maxLength")
+_LIMITING: Final = ("enum", "minimum", "maximum", "pattern", "minLength", "maxLength", "minItems", "maxItems")
 _UNUSED: Final = "Accepted and ignored: the Kata manager is no longer deployed."
 _MARKDOWN: Final = {ord(character): f"&#{ord(character)};" for character in "|*_["}
 _WORDS: Final = {"array": "list", "object": "object", "boolean": "true or false"}

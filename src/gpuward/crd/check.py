@@ -64,8 +64,9 @@ def wish(schema: Schema, instead_of: object = None) -> str:
         words += f" of at least {schema['minimum']}"
     if "minLength" in schema or "maxLength" in schema:
         words += f" of {schema.get('minLength', 0)} to {schema.get('maxLength', 'any number of')} characters"
-    if "minItems" in schema or "maxItems" in schema:
-        words += f" of {schema.get('minItems', 0)} to {schema.get('maxItems', 'any number of')} items"
+    if "maxItems" in schema:
+        words += f" of {schema['minItems']} to" if "minItems" in schema else " of at most"
+        words += f" {schema['maxItems']} items"
     if "pattern" in schema:
         words += f" that matches {schema['pattern']}"
     if schema.get("type") in ("string", None) and isinstance(instead_of, int | float):
