@@ -11,8 +11,10 @@ from gpuward import names
 from gpuward.cli.nodes import retry_nodes, skip_nodes
 from gpuward.kube import resources
 from gpuward.model.states import State
+from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
+from kubesandbox.messages import Answer, Request, Stream
 from tests.journeys.looking import explanation_of, status_of
-from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from tests.journeys.stage import NEW, OLD, Proceed, Stage, on_stage
 from tests.journeys.test_removed import COMPILED, MODES, NVIDIADRIVER, installed, users
 from tests.journeys.test_rolloutpolicy import apply, edit
 from tests.journeys.test_windows import ask
@@ -180,6 +182,37 @@ def test_pods_are_asked_to_go_before_their_node_is_given_up_by_an_operator_that_
         await stage.restart_operator()
         await stage.upgraded(NEW, within=HOUR)
         assert stage.cordons() == []
+
+    scenario()
+
+
+@pytest.mark.parametrize(("kill", "drain"), [(True, False), (False, False), (False, True)])
+def test_pods_are_asked_to_go_before_their_time_is_up_by_an_operator_that_was_away(kill: bool, drain: bool) -> None:
+    rules = {"podDeletion": {"timeoutSeconds": 60}, "drain": {"enable": drain, "timeoutSeconds": 300}}
+
+    @on_stage(gpu_nodes=2, upgrade=rules)
+    async def scenario(stage: Stage) -> None:
+        await stage.installed()
+        await apply(stage, killAtDeadline=kill, retries=0)
+        await stage.deploy("train", node="gpu-1")
+        stage.transport.delay = lambda request: HOUR if request.path.endswith("/eviction") else 0.0
+        await stage.upgrade_to(NEW)
+        await stage.until(lambda: stage.state("gpu-1") == State.POD_DELETION_REQUIRED)
+        await stage.kill_operator()
+        await stage.rest(120)
+        stage.transport.delay = lambda request: 0.0
+        deleted: list[str] = []
+
+        def see(request: Request, proceed: Proceed) -> Answer | Stream:
+            if request.method == "DELETE" and f"/{WORKLOAD_NAMESPACE}/pods/" in request.path:
+                deleted.append(request.path)
+            return proceed()
+
+        stage.transport.interfere = see
+        await stage.restart_operator()
+        await stage.upgraded(NEW, within=HOUR)
+        assert deleted == [], "no budget was asked"
+        assert {State.FAILED, State.DRAIN_REQUIRED}.isdisjoint(stage.entered("gpu-1"))
 
     scenario()
 

@@ -14,6 +14,7 @@ from gpuward.model.plan import Hold, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.record import Failure, Record, decode_record
+from gpuward.model.snapshot import Refusal
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.decide import decide
@@ -112,6 +113,11 @@ class Answer(NamedTuple):
 def ask(node: NodeView, *pods: PodView, policy: UpgradePolicy | None = None, now: float = build.NOW, **rest: Any) -> Answer:
     """Decide about one node and the pods on it; the DaemonSet wants driver 560 unless said."""
     return Answer(decide(build.cluster([node], pods, **rest), policy or build.policy(), now))
+
+
+def asked(*pods: PodView) -> dict[str, Refusal]:
+    """Return what is remembered of pods that were asked to go, long ago and in vain."""
+    return {pod.uid: Refusal(0.0, 1, "no") for pod in pods}
 
 
 def facts(node: NodeView, *pods: PodView, policy: UpgradePolicy | None = None, **rest: Any) -> NodeFacts:

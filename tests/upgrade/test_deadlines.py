@@ -15,7 +15,7 @@ from gpuward.model.rollout import RolloutSettings
 from gpuward.model.states import State
 from gpuward.model.views import PodView
 from tests.build import ADMITTED, NOW, PAUSED, driver_pod, gpu_pod, node, policy, record, under_way, validator
-from tests.upgrade.one import ask
+from tests.upgrade.one import ask, asked
 
 RESTART, VALIDATION, JOBS, DELETION, DRAINING = (
     State.POD_RESTART_REQUIRED, State.VALIDATION_REQUIRED, State.WAIT_FOR_JOBS_REQUIRED, State.POD_DELETION_REQUIRED,
@@ -78,7 +78,8 @@ def test_a_deadline_counts_from_when_people_could_see_the_state() -> None:
 def test_an_eviction_without_a_timeout_of_nvidias_can_have_a_deadline_of_ours(state: State, drain: DrainSettings | None) -> None:
     bounded = within({state: 90}, timeout=0, drain=drain)
     assert ask(under_way(state), OLD, gpu_pod(), policy=bounded).plan.wake_at == ADMITTED + 90
-    assert ask(under_way(state), OLD, gpu_pod(), policy=bounded, now=ADMITTED + 90).state is State.FAILED
+    answer = ask(under_way(state), OLD, gpu_pod(), policy=bounded, now=ADMITTED + 90, refusals=asked(gpu_pod()))
+    assert answer.state is State.FAILED
 
 
 def test_a_timeout_of_nvidias_counts_before_a_deadline_of_ours() -> None:

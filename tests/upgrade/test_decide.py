@@ -18,7 +18,7 @@ from gpuward.upgrade.decide import decide
 from tests import build
 from tests.build import NOW, PAUSED, driver_pod, gpu_pod, node, policy, record, under_way, validator
 from tests.upgrade import world
-from tests.upgrade.one import ask
+from tests.upgrade.one import ask, asked
 
 OLD = driver_pod()
 NEW = driver_pod(driver="560", created=NOW - 30)
@@ -230,8 +230,9 @@ def test_the_clock_of_a_state_stands_still_in_a_pause() -> None:
     assert resumed.reason is Reason.EVICTING
     assert (resumed.record.since, resumed.record.paused) == (limit + 5000 - 290, 0.0)
     later = msgspec.structs.replace(view, record=resumed.record)
-    assert ask(later, OLD, gpu_pod(), now=limit + 5009).state is not State.FAILED
-    assert ask(later, OLD, gpu_pod(), now=limit + 5011).state is State.FAILED
+    told = asked(gpu_pod())
+    assert ask(later, OLD, gpu_pod(), now=limit + 5009, refusals=told).state is not State.FAILED
+    assert ask(later, OLD, gpu_pod(), now=limit + 5011, refusals=told).state is State.FAILED
 
 
 def test_the_clock_of_the_jobs_stands_still_in_a_pause() -> None:

@@ -13,13 +13,13 @@ from gpuward.model.explain import arguments
 from gpuward.model.policy import DrainSettings, UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner, Failure
-from gpuward.model.snapshot import Refusal
+from gpuward.model.snapshot import Evicted, Refusal
 from gpuward.model.states import UNDISTURBED, State
 from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.node_decision import DecisionCache
 from tests.build import ADMITTED, LONG_AGO, NOW, cluster, driver_pod, gpu_pod, node, pod, policy, record, under_way, validator
-from tests.upgrade.one import ask
+from tests.upgrade.one import Answer, ask, asked
 
 CORDON, JOBS, DELETION, DRAINING = (
     State.CORDON_REQUIRED, State.WAIT_FOR_JOBS_REQUIRED, State.POD_DELETION_REQUIRED, State.DRAIN_REQUIRED,
@@ -192,7 +192,7 @@ BARE = gpu_pod(owner=None)
     [
         ([BARE], NOW, "pod default/train cannot be evicted: no controller would start it again: "
                       "set upgradePolicy.podDeletion.force if it may be lost"),
-        ([gpu_pod()], ADMITTED + 300, "after 300 s these are still there: default/train"),
+        ([gpu_pod()], ADMITTED + 300, "after 300 s these are still there: default/train (no)"),
         ([gpu_pod(deleting=True)], ADMITTED + 300, "after 300 s these are still there: default/train (terminating)"),
     ],
     ids=["blocked", "too slow", "still terminating"],
@@ -201,7 +201,7 @@ BARE = gpu_pod(owner=None)
 def test_an_eviction_that_cannot_be_fails_the_node_and_leaves_it_serving(
     pods: list[PodView], now: float, cause: str, foreign: bool
 ) -> None:
-    answer = ask(under_way(DELETION, foreign=foreign), OLD, *pods, now=now)
+    answer = ask(under_way(DELETION, foreign=foreign), OLD, *pods, now=now, refusals=asked(*pods))
     assert answer.entered == ["upgrade-failed"]
     assert answer.evicted == []
     assert answer.messages == ["Failed to delete workload pods on the node for the driver upgrade, " + cause]
@@ -276,7 +276,7 @@ def test_a_drain_that_cannot_be_fails_the_node_and_leaves_it_serving(who: PodVie
 def test_a_drain_has_its_own_timeout() -> None:
     short = policy(drain=DrainSettings(enable=True, timeout_seconds=61))
     assert ask(DRAINED, OLD, pod(), policy=short).evicted == ["web"]
-    assert ask(DRAINED, OLD, pod(), policy=short, now=NOW + 1).entered == ["upgrade-failed"]
+    assert ask(DRAINED, OLD, pod(), policy=short, now=NOW + 1, refusals=asked(pod())).entered == ["upgrade-failed"]
 
 
 @pytest.mark.weakness(7)
@@ -347,7 +347,10 @@ def test_pods_that_came_because_somebody_lifted_the_cordon_are_told_by_that(crea
     assert (answer.reason is Reason.UNCORDONED) is named
     assert (answer.record.lifted, answer.patch.unschedulable) == (1, True)
     late = msgspec.structs.replace(view, unschedulable=True, record=answer.record)
-    failed = ask(late, driver_pod(), come, now=NOW + 3600)
+    assert come.owner is not None
+    seen = cluster([late], [driver_pod(), come])
+    seen = msgspec.structs.replace(seen, evicted={"n0": {come.owner.uid: Evicted(NOW, ())}})
+    failed = Answer(decide(seen, policy(), NOW + 3600))
     assert failed.failure is not None
     assert ("somebody has lifted the cordon 1 time)" in failed.failure.cause) is named
 

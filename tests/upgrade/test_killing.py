@@ -14,7 +14,7 @@ from gpuward.model.snapshot import Refusal
 from gpuward.model.states import State
 from gpuward.model.views import PodView
 from tests.build import ADMITTED, NOW, driver_pod, gpu_pod, pod, policy, under_way
-from tests.upgrade.one import ask
+from tests.upgrade.one import ask, asked
 
 DELETION, DRAINING = State.POD_DELETION_REQUIRED, State.DRAIN_REQUIRED
 DELETING, OLD = under_way(DELETION), driver_pod()
@@ -35,7 +35,7 @@ def test_until_its_time_is_up_a_pod_is_evicted_and_not_deleted() -> None:
 @pytest.mark.weakness(24)
 def test_when_its_time_is_up_it_is_deleted_with_its_own_grace_whatever_its_budget_says() -> None:
     pods = [gpu_pod(name="a", grace=120.0), gpu_pod(name="b", grace=5.0)]
-    refusals = {pods[0].uid: Refusal(END - 1, 9, "the budget says no")}
+    refusals = asked(*pods) | {pods[0].uid: Refusal(END - 1, 9, "the budget says no")}
     answer = ask(DELETING, OLD, *pods, policy=killing(), now=END, refusals=refusals)
     assert (answer.evicted, answer.deleted) == ([], ["a", "b"])
     assert not any(action.last_look for action in answer.others if isinstance(action, DeletePod))
@@ -81,7 +81,7 @@ def test_pods_that_the_policy_protects_are_never_killed(blocked: PodView) -> Non
 
 
 def test_without_the_setting_nothing_is_killed() -> None:
-    answer = ask(DELETING, OLD, gpu_pod(), now=END)
+    answer = ask(DELETING, OLD, gpu_pod(), now=END, refusals=asked(gpu_pod()))
     assert (answer.state, answer.deleted) == (State.FAILED, [])
 
 
@@ -92,7 +92,8 @@ def test_where_nothing_ends_the_eviction_nothing_is_killed() -> None:
 
 def test_a_deadline_of_ours_ends_it_too() -> None:
     settings = RolloutSettings(kill_at_deadline=True, deadlines={DELETION: 90})
-    assert ask(DELETING, OLD, gpu_pod(), policy=policy(timeout=0, rollout=settings), now=ADMITTED + 90).deleted == ["train"]
+    ours, told = policy(timeout=0, rollout=settings), asked(gpu_pod())
+    assert ask(DELETING, OLD, gpu_pod(), policy=ours, now=ADMITTED + 90, refusals=told).deleted == ["train"]
 
 
 def test_a_lifted_cordon_is_put_back_before_pods_are_killed() -> None:
@@ -103,13 +104,16 @@ def test_a_lifted_cordon_is_put_back_before_pods_are_killed() -> None:
 
 def test_a_drain_kills_what_it_takes_and_no_more() -> None:
     short = killing(drain=DrainSettings(enable=True, timeout_seconds=100))
-    answer = ask(under_way(DRAINING), OLD, pod(), pod(name="agent", owner="DaemonSet"), policy=short, now=ADMITTED + 100)
+    agent = pod(name="agent", owner="DaemonSet")
+    answer = ask(under_way(DRAINING), OLD, pod(), agent, policy=short, now=ADMITTED + 100, refusals=asked(pod()))
     assert answer.deleted == ["web"]
 
 
 def test_a_pod_that_comes_while_others_are_killed_is_killed_as_well() -> None:
     late = msgspec.structs.replace(gpu_pod(name="late"), created=END)
-    answer = ask(DELETING, OLD, gpu_pod(deleting=True), late, policy=killing(), now=END + 10)
+    first = ask(DELETING, OLD, gpu_pod(deleting=True), late, policy=killing(), now=END + 10)
+    assert (first.evicted, first.deleted) == (["late"], []), "its budget is asked first"
+    answer = ask(DELETING, OLD, gpu_pod(deleting=True), late, policy=killing(), now=END + 10, refusals=asked(late))
     assert answer.deleted == ["late"]
 
 
@@ -119,7 +123,7 @@ def test_a_pod_that_comes_while_others_are_killed_is_killed_as_well() -> None:
 ])
 def test_no_grace_is_longer_than_five_minutes_or_than_the_time_to_evict(pod: PodView, timeout: int, grace: int | None) -> None:
     end = ADMITTED + timeout
-    answer = ask(DELETING, OLD, pod, policy=killing(timeout=timeout), now=end)
+    answer = ask(DELETING, OLD, pod, policy=killing(timeout=timeout), now=end, refusals=asked(pod))
     assert [action.grace for action in answer.others if isinstance(action, DeletePod)] == [grace]
     assert answer.hold.until == end + (grace or 300) + 60
 

@@ -14,7 +14,7 @@ from gpuward.model.states import State
 from tests import build
 from tests.build import ADMITTED, NOW, driver_pod, gpu_pod, node, policy, record, under_way, validator
 from tests.upgrade import world
-from tests.upgrade.one import ask
+from tests.upgrade.one import ask, asked
 
 COURSE = Course(ADMITTED, ADMITTED, before="550", to="560", digest="abc", asked="helm")
 NEW: dict[str, Any] = {"driver": "560", "created": NOW - 5}
@@ -48,7 +48,7 @@ def test_pods_that_stay_were_not_evicted() -> None:
     memory = remembering(State.POD_DELETION_REQUIRED, course, since=NOW - 400)
     view = node(state=State.POD_DELETION_REQUIRED, cordoned=True, **memory)
     stays = gpu_pod(name="stays", owner="Job", gpus=1, created=NOW - 5000, started=NOW - 1400)
-    answer = ask(view, driver_pod(), stays, policy=policy(timeout=300))
+    answer = ask(view, driver_pod(), stays, policy=policy(timeout=300), refusals=asked(stays))
     assert answer.state is State.FAILED
     (past,) = answer.history
     assert (past.ending, past.evicted, past.lost, past.failed_in) == (Ending.FAILED, 1, 2000.0, "pod-deletion-required")

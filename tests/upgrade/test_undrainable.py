@@ -33,7 +33,7 @@ def rules(behaviour: Behaviour, *, most: int = 1, timeout: int = 0, **rest: Any)
 def emptied(*, seconds: float, behaviour: Behaviour, state: State = DELETION, **rest: Any) -> Answer:
     """Decide about a node that has waited for its pods for so long; once its time is up they were asked to go."""
     view = node(state=state, cordoned=True, remembers=record(state, ours=True, since=NOW - seconds))
-    asked = state is DELETION and seconds >= AFTER
+    asked = state is DELETION and seconds >= min(AFTER, rest.get("timeout") or AFTER)
     return ask(view, driver_pod(), gpu_pod(labels={"app": "job"}, deleting=asked), policy=rules(behaviour, **rest))
 
 

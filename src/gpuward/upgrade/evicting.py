@@ -61,7 +61,7 @@ class Eviction(msgspec.Struct, frozen=True):
         if self.evictable.blocked:
             return causes.blocked((blocked.pod.ref, blocked.why) for blocked in self.evictable.blocked)
         end = self.killed_by or self.until
-        if end is None or not self.node.is_overdue(end, now):
+        if end is None or not self.node.is_overdue(end, now) or now < self._asked_until:
             return None
         return self.still_there(end - self.node.record.since)
 
@@ -75,6 +75,10 @@ class Eviction(msgspec.Struct, frozen=True):
         begun = max((evicted.at for evicted in first if evicted is not None and not evicted.returns), default=0.0)
         return begun + min(patience, max((pod.grace for pod in self.evictable.pods if pod.deleting), default=0.0))
 
+    @property
+    def _asked_until(self) -> float:
+        return self.asked_until(max(0.0, (self.until or 0.0) - self.node.record.since))
+
     def still_there(self, seconds: float) -> str:
         """Say which pods have not gone after so many seconds."""
         return causes.still_there(seconds, map(self._still_there, self.evictable.pods))
@@ -86,7 +90,8 @@ class Eviction(msgspec.Struct, frozen=True):
 
     def go_on(self, now: float) -> Wait:
         """Ask for the eviction of every pod whose last refusal is old enough; delete what is left when the time is up."""
-        if self.killed_by is not None and self.until is not None and now >= self.until:
+        asked_until = self._asked_until
+        if self.killed_by is not None and self.until is not None and now >= max(self.until, asked_until):
             return self._kill(now)
         staying = self._staying()
         due = [pod for pod in staying if self._again_at(pod, now) <= now]
@@ -95,7 +100,7 @@ class Eviction(msgspec.Struct, frozen=True):
             self._hold(staying),
             actions=tuple(EvictPod(pod.ref, self.node.node.name, why="its node's driver is upgraded") for pod in due),
             recordon=not self.node.unschedulable,
-            retry_at=min([*waits, *([self.until] if self.until is not None else [])], default=None),
+            retry_at=min([*waits, *(at for at in (self.until, asked_until) if at is not None and now < at < inf)], default=None),
         )
 
     def _staying(self) -> list[PodView]:
