@@ -422,3 +422,22 @@ async def test_a_node_is_cordoned_until_a_driver_pod_has_stopped_whose_daemonset
     await stage.rest(120)
     assert not driver_pods(stage, pod["spec"]["nodeName"])
     assert (watcher.torn, stage.cordons()) == ([], [])
+
+
+@on_stage(gpu_nodes=3)
+async def test_nodes_that_wait_without_the_driver_that_a_removal_took_are_named(stage: Stage) -> None:
+    await installed(stage, NVIDIADRIVER, out=3)
+    await apply(stage, waves=[{"name": "canary", "nodes": 1, "approval": "Required"}])
+    await stage.rest(5)
+    await set_driver(stage, DEFAULT, {"version": NEW})
+    await stage.until(lambda: stage.hold("gpu-2") == stage.hold("gpu-3") == "ApprovalRequired")
+    assert (await status_of(stage))["warnings"] == []
+    await remove(stage, NVIDIADRIVER)
+    await stage.until(lambda: not driver_pods(stage), within=600)
+    await make(stage, nvidia_driver(DEFAULT, {"maxUnavailable": 3}, default=True, version=NEW))
+    await stage.until(lambda: len(driver_pods(stage)) == 1 and stage.state("gpu-1") == State.DONE, within=900)
+    await stage.rest(60)
+    assert (stage.hold("gpu-2"), stage.hold("gpu-3")) == ("ApprovalRequired", "ApprovalRequired")
+    (told,) = (await status_of(stage))["warnings"]
+    assert told == "gpu-2, gpu-3 offer GPUs that no driver pod serves: gpuward explain gpu-2"
+    assert any("its upgrade brings the next one" in note for note in (await explanation_of(stage, "gpu-2")).notes)

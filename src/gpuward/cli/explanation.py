@@ -37,7 +37,7 @@ from gpuward.model.workloads import Workload, WorkloadKept, is_for_virtual_machi
 from gpuward.policy.refused import ending, refusal, refusals
 from gpuward.report.nodes import NOTHING_GOES_ON, NodeReport, node_reports
 from gpuward.report.versions import loaded_version
-from gpuward.report.warned import UNSERVED_GPUS, offers_unserved
+from gpuward.report.warned import told_of_unserved
 from gpuward.upgrade.at_its_time import at_its_time
 from gpuward.upgrade.evictable_pods import EvictablePods
 from gpuward.upgrade.facts import NodeFacts
@@ -121,7 +121,7 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
         pods=_pods(facts, upgrades, snapshot),
         notes=(*bare.notes, *(prospects(plan.nodes[name], upgrades, facts.to_evict.pods) if not picture.idle else ()),
                *([f"{UNCORDONED}: new pods may come to it"] if lacks_cordon(node) else []),
-               *([UNSERVED_GPUS] if offers_unserved(name, plan, snapshot) else []),
+               *told_of_unserved(name, plan, snapshot),
                *_notes(facts, picture, knows_budgets)),
         remedies=(*_commanded(remedies(snapshot, upgrades, picture.now, name), picture, upgrades, node),
                   *_uncordoned(plan.nodes[name], node, picture, upgrades),
