@@ -25,7 +25,7 @@ from gpuward.model.waves import RolloutWaves, WavePhase, WaveStatus, Word
 from gpuward.model.windows import moment_in
 from gpuward.policy.rolloutpolicy import annotation, resumed_at
 from gpuward.policy.words import encode_word, read_word
-from gpuward.upgrade.comers import comers
+from gpuward.upgrade.comers import as_there, comers
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.facts_cache import gather
 from gpuward.upgrade.waves import targets_of_rollout
@@ -89,15 +89,14 @@ async def cases(client: Client, namespace: str, driver: str, verb: str) -> list[
     upgrades = {policy.driver: policy for policy in picture.drivers.upgrades if not (policy.unowned or policy.gone)}
     found = ((rollout, rollout.view.name if rollout.driver else "") for rollout in chosen)
     nodes = {policy.driver: gather(picture.snapshot, policy) for policy in picture.drivers.upgrades}
-    coming = {name: _settled(comers((node for driver, others in nodes.items() if driver != name for node in others), name))
-              if name else [] for name in upgrades}
-    return [Case(rollout, upgrades[name], waves.get(name), picture, (*nodes[name], *coming[name]))
+    coming = comers(nodes.items(), lambda node: node)
+    return [Case(rollout, upgrades[name], waves.get(name), picture, (*nodes[name], *_settled(coming.get(name, ()))))
             for rollout, name in found if name in upgrades]
 
 
 def _settled(coming: Sequence[NodeFacts]) -> list[NodeFacts]:
-    """Return the nodes of which it is known what they will get where they go."""
-    return [node for node in coming if node.moving is None]
+    """Return the nodes with what they will get where they go, as far as that is known."""
+    return [node for node in map(as_there, coming) if node.moving is None]
 
 
 def _chosen(rollouts: Rollouts, driver: str, verb: str) -> Sequence[PolicyRollout]:

@@ -5,7 +5,8 @@ They fill these waves like its own nodes that have yet to begin, after them, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import msgspec
 
@@ -16,10 +17,26 @@ from gpuward.upgrade.fleet import Fleet
 from gpuward.upgrade.fleet_gates import window_shut
 from gpuward.upgrade.wave_gates import held_by_wave, waits_before, wave_limit
 
+T = TypeVar("T")
 
-def comers(nodes: Iterable[NodeFacts], driver: str) -> list[NodeFacts]:
-    """Return those nodes that go to an NVIDIADriver from elsewhere, with the driver that they will get there for their target."""
-    return [as_there(node) for node in nodes if node.moving is not None and node.moving.owner == driver]
+
+def goes_to(node: NodeFacts) -> str:
+    """Return the NVIDIADriver that a node goes to; empty where it goes to none."""
+    return node.moving.owner if node.moving is not None else ""
+
+
+def comers(found: Iterable[tuple[str, Iterable[T]]], facts: Callable[[T], NodeFacts]) -> dict[str, list[T]]:
+    """Return the nodes that go to each NVIDIADriver from another policy; `found` are the policies, by their NVIDIADrivers, and
+    the nodes of each.
+    """
+    every = [(driver, tuple(nodes)) for driver, nodes in found]
+    coming: dict[str, list[T]] = {driver: [] for driver, _ in every if driver}
+    for driver, nodes in every:
+        for node in nodes:
+            owner = goes_to(facts(node))
+            if owner in coming and owner != driver:
+                coming[owner].append(node)
+    return coming
 
 
 def as_there(node: NodeFacts) -> NodeFacts:

@@ -15,7 +15,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS
 from gpuward.model.waits import Undecided
 from gpuward.model.waves import Aborted
-from gpuward.upgrade.comers import wave_limit_there, waves_there, windows_there
+from gpuward.upgrade.comers import goes_to, wave_limit_there, waves_there, windows_there
 from gpuward.upgrade.domains import DomainUse
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import Fleet, Standing, Trouble
@@ -90,7 +90,7 @@ class Fleets:
                 self._set_domains(driver, fleet.domains.admitted(node.node.name, domains))
 
     def _held_by_trouble_there(self, node: NodeFacts, policy: UpgradePolicy) -> Hold | None:
-        owner = _goes_to(node, policy)
+        owner = _goes_elsewhere(node, policy)
         trouble = self._troubles.get(owner) if owner and owner not in self._found else None
         if trouble is None:
             return None
@@ -101,12 +101,12 @@ class Fleets:
         self._found[driver] = policy, msgspec.structs.replace(fleet, domains=use)
 
     def _destination(self, node: NodeFacts, policy: UpgradePolicy) -> tuple[UpgradePolicy, Fleet] | None:
-        owner = _goes_to(node, policy)
+        owner = _goes_elsewhere(node, policy)
         return self._found.get(owner) if owner else None
 
 
-def _goes_to(node: NodeFacts, policy: UpgradePolicy) -> str:
-    owner = node.moving.owner if node.moving is not None else ""
+def _goes_elsewhere(node: NodeFacts, policy: UpgradePolicy) -> str:
+    owner = goes_to(node)
     return owner if owner != policy.driver else ""
 
 

@@ -9,7 +9,7 @@ import msgspec
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.upgrade.begun_waves import keys_of
-from gpuward.upgrade.comers import as_there
+from gpuward.upgrade.comers import as_there, comers, goes_to
 from gpuward.upgrade.decide import Survey
 from gpuward.upgrade.node_decision import NodeDecision
 from gpuward.upgrade.wave_nodes import WaveNode, wave_node
@@ -21,13 +21,8 @@ replace = msgspec.structs.replace
 
 def coming_to_others(found: Iterable[Survey], drivers: Iterable[str]) -> Mapping[str, Sequence[NodeDecision]]:
     """Return the nodes that go to each of these NVIDIADrivers from another policy."""
-    coming: dict[str, list[NodeDecision]] = {driver: [] for driver in drivers if driver}
-    for each in found:
-        for node in each.nodes:
-            owner = _owner(node)
-            if owner in coming and owner != each.policy.driver:
-                coming[owner].append(node)
-    return coming
+    nodes = {each.policy.driver: each.nodes for each in found}
+    return comers(((driver, nodes.get(driver, ())) for driver in drivers), lambda node: node.before)
 
 
 def with_comers(found: Survey, coming: Mapping[str, Sequence[NodeDecision]], snapshot: Snapshot) -> Survey:
@@ -39,14 +34,10 @@ def with_comers(found: Survey, coming: Mapping[str, Sequence[NodeDecision]], sna
     return _joined(found, nodes, snapshot) if nodes else found
 
 
-def _owner(node: NodeDecision) -> str:
-    return node.before.moving.owner if node.before.moving is not None else ""
-
-
 def _left(found: Survey, owners: frozenset[str], snapshot: Snapshot) -> Survey:
     """Return a survey whose waves are without the nodes that go to one of these NVIDIADrivers."""
     fleet, others = found.fleet, owners - {found.policy.driver}
-    leaving = frozenset(node.before.node.name for node in found.nodes if _owner(node) in others)
+    leaving = frozenset(node.before.node.name for node in found.nodes if goes_to(node.before) in others)
     if not leaving or not found.policy.rollout.waves:
         return found
     stay = [node for node in found.nodes if node.before.node.name not in leaving]
@@ -62,7 +53,7 @@ def _joined(found: Survey, coming: Sequence[NodeDecision], snapshot: Snapshot) -
         fleet = replace(fleet, aborted=fleet.aborted or any(aborted(node, policy) is not None for node in there))
     if not policy.rollout.waves:
         return replace(found, fleet=fleet)
-    own = [node for node in found.nodes if _owner(node) in ("", policy.driver)]
+    own = [node for node in found.nodes if goes_to(node.before) in ("", policy.driver)]
     nodes = (*(node.wave for node in own), *(_wave_node(node, policy) for node in coming))
     facts = (*(node.before for node in own), *there)
     waves = waves_of(nodes, facts, policy, fleet.now, fleet.waves.zone, snapshot.measured)
