@@ -23,8 +23,12 @@ from gpuward.model.rollout import RolloutSettings
 from gpuward.model.snapshot import Refusal
 from gpuward.model.states import State
 from gpuward.model.views import NodeView
+from gpuward.model.waves import REST, RolloutWaves, Wave, WavePhase, WaveStatus
+from gpuward.model.windows import WindowState
 from gpuward.upgrade.decide import decide
-from gpuward.upgrade.estimating import Remaining, Samples, time_left
+from gpuward.upgrade.estimating import Remaining, Samples, time_left, windows_ahead
+from gpuward.upgrade.fleet import Fleet
+from gpuward.upgrade.waves import WaveGate, Waves
 from tests import build
 from tests.build import NOW, driver_pod, gpu_pod, node, policy, record, under_way, validator
 
@@ -295,6 +299,28 @@ def test_a_window_that_is_shut_has_an_end_that_is_known(remembers: bool) -> None
     assert str(told).endswith(f"{words}; that is 60 min after finishBy at least")
     assert told is not None
     assert (told.as_json() or {})["notBefore"] == format_time(opens)
+
+
+def test_machines_that_are_away_are_left_out_of_what_the_others_take() -> None:
+    away = [msgspec.structs.replace(remembering(f"c{number}", 300.0, to="550"), ready=False) for number in range(2)]
+    told = estimated(remembering("a0", 300.0), remembering("b0", 300.0, to="550"), *away, done=1, unavailable=3)
+    assert str(told) == "about 5 min left, from 4 nodes of earlier rollouts too, without 2 nodes that are not Ready"
+    assert told is not None
+    assert (told.as_json() or {})["withoutNodes"] == 2
+    alone = estimated(remembering("a0", 300.0), away[0], done=1)
+    assert str(alone) == "time left unknown: 1 node needs somebody (NodeNotReady)", "nothing goes on"
+
+
+def test_a_skipped_node_of_a_wave_does_not_wait_for_a_window() -> None:
+    """All nodes are in a wave with a window of its own; that of the rollout is of no matter to any."""
+    gate = WaveGate(Wave("w"), frozenset({"a0", "b0", "c0"}), done=1, total=2)
+    waves = (WaveStatus("w", WavePhase.GOES, 2, 1), WaveStatus(REST, WavePhase.DONE, 0, 0))
+    for rest, told in (waves[1], [0]), (WaveStatus(REST, WavePhase.WAITS, 1, 0), [0, 1]):
+        told_waves = (RolloutWaves("", (), (waves[0], rest)),)
+        seen = Waves({"a0": 0, "b0": 0, "c0": 0}, (gate,), told_waves)
+        of_wave, of_rollout = WindowState(changes=1.0), WindowState(changes=2.0)
+        fleet = Fleet(wave_windows={0: of_wave}, waves=seen, windows=of_rollout)
+        assert list(windows_ahead(fleet)) == [(of_wave, of_rollout)[each] for each in told]
 
 
 def test_a_time_to_be_done_by_that_has_passed_is_said_whatever_else_is_known() -> None:

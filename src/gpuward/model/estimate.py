@@ -26,6 +26,8 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
     """Whether some of these are of earlier rollouts."""
     unknown: str = ""
     """Why it cannot be told; empty where it can."""
+    without: int = 0
+    """How many nodes are left out, as they are not Ready and nobody knows until when."""
     finish_by: float = 0.0
     """When it should be done, in Unix seconds; 0 where nobody says."""
     not_before: float = 0.0
@@ -62,7 +64,9 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
             return [*unknown, *([f"not done before {self.ends}"] if self.not_before else []), *late]
         whence = "of earlier rollouts too" if self.earlier else ""
         nodes = "1 node" if self.nodes == 1 else f"{self.nodes} nodes"
-        left = f"about {roughly(self.left)} left, from {' '.join(filter(None, (nodes, whence)))}"
+        many = "1 node that is" if self.without == 1 else f"{self.without} nodes that are"
+        away = f", without {many} not Ready" if self.without else ""
+        left = f"about {roughly(self.left)} left, from {' '.join(filter(None, (nodes, whence)))}{away}"
         return [left, self._in_time()] if self.finish_by else [left]
 
     def _too_late(self) -> str:
@@ -86,6 +90,7 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
             "secondsLeft": round(self.left) if known else None,
             "finishesAt": format_time(self.finish) if known else None, "fromNodes": self.nodes if known else None,
             "fromEarlierRolloutsToo": self.earlier if known else None, "unknownBecause": self.unknown or None,
+            "withoutNodes": self.without if known else None,
             "notBefore": format_time(self.not_before) if self.not_before else None,
             "finishBy": format_time(self.finish_by) if self.finish_by else None,
             "slackSeconds": round(self.finish_by - self.finish) if known and self.finish_by else None,
@@ -118,4 +123,4 @@ def joined(estimates: Iterable[Estimate | None]) -> Estimate | None:
         return unknown
     last = max(found, key=lambda each: each.left)
     nodes, earlier = sum(each.nodes for each in found), any(each.earlier for each in found)
-    return msgspec.structs.replace(last, nodes=nodes, earlier=earlier)
+    return msgspec.structs.replace(last, nodes=nodes, earlier=earlier, without=sum(each.without for each in found))

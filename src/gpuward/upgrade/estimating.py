@@ -138,7 +138,8 @@ def estimate(
     if not (under_way or waiting or stuck.total()):
         return None
     samples = samples_of(nodes)
-    if samples is None or stuck.total():
+    without = _without(stuck) if samples is not None and (under_way or waiting) else 0
+    if samples is None or stuck.total() > without:
         waits = [*(hold for hold, _ in held.values()), *(hold for hold in alone if hold is not None)]
         at, ends = _known_end(waits)
         unknown = _told(+stuck) if stuck.total() and (at or samples is not None) else ""
@@ -152,11 +153,16 @@ def estimate(
     elapsed = tuple(_elapsed(node, now) for node in under_way)
     remaining = _with_notice(Remaining(waiting, elapsed, slots, max(0.0, later)), nodes, held, policy, now)
     found = _within_windows(samples, remaining, fleet, now)
-    found = msgspec.structs.replace(found, finish_by=policy.rollout.finish_by)
+    found = msgspec.structs.replace(found, finish_by=policy.rollout.finish_by, without=without)
     if not policy.rollout.finish_by or found.unknown:
         return found
     late = found.finish > found.finish_by and not kinds[_Kind.AFTER_OTHERS]
     return msgspec.structs.replace(found, would_do=_would_do(found, samples, remaining)) if late else found
+
+
+def _without(stuck: Counter[Reason]) -> int:
+    """Return how many nodes are left out, if these alone are stuck: a machine that is away keeps no other waiting."""
+    return stuck[Reason.NODE_NOT_READY] if stuck.total() == stuck[Reason.NODE_NOT_READY] else 0
 
 
 def _fail_again(nodes: Sequence[NodeDecision], under_way: Sequence[NodeDecision]) -> str:
@@ -225,18 +231,18 @@ def _within_windows(samples: Samples, remaining: Remaining, fleet: Fleet, now: f
         return Estimate(unknown="what is left has taken longer than any node before", at=now)
     # A node that has begun is finished after the end of its window.
     last = now + left - samples.mean
-    shut = any(windows.changes is not None and last > windows.changes for windows in _windows_ahead(fleet))
+    shut = any(windows.changes is not None and last > windows.changes for windows in windows_ahead(fleet))
     if remaining.waiting and shut:
         return Estimate(unknown="it goes on after the end of this window", at=now)
     return Estimate(left, now, len(samples.seconds), samples.earlier)
 
 
-def _windows_ahead(fleet: Fleet) -> Iterator[WindowState]:
+def windows_ahead(fleet: Fleet) -> Iterator[WindowState]:
     """Yield the windows of nodes that are not done: those of waves that have some, and of the rollout for all others."""
     own = fleet.wave_windows
     waiting = [place for place, gate in enumerate(fleet.waves.gates) if gate.done < gate.total]
     yield from (own[place] for place in waiting if place in own)
-    rest = len(fleet.waves.places) - sum(gate.total for gate in fleet.waves.gates)
+    rest = any(each.waves[-1].done < each.waves[-1].total for each in fleet.waves.told)
     if not own or rest or any(place not in own for place in waiting):
         yield fleet.windows
 
