@@ -32,11 +32,11 @@ def secured() -> Iterator[int]:
         server.server_close()
 
 
-def kubeconfig(folder: Path, port: int, name: str, proxy: str = "") -> str:
+def kubeconfig(folder: Path, port: int, name: str, proxy: str = "", host: str = "127.0.0.1") -> str:
     file = folder / "kubeconfig"
     file.write_text(json.dumps({
         "current-context": "a", "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
-        "clusters": [{"name": "a", "cluster": {"server": f"https://127.0.0.1:{port}", "tls-server-name": name,
+        "clusters": [{"name": "a", "cluster": {"server": f"https://{host}:{port}", "tls-server-name": name,
                                                "certificate-authority": str(DATA / "ca.pem"),
                                                **({"proxy-url": proxy} if proxy else {})}}],
         "users": [{"name": "a", "user": {"token": "t"}}]}))
@@ -102,6 +102,17 @@ def test_the_proxy_that_a_kubeconfig_names_is_used_and_not_that_of_the_environme
         api.close()
         assert proxy.heads[0].startswith(f"CONNECT 127.0.0.1:{port} HTTP/1.")
         assert "Proxy-Authorization: Basic bWU6c2VjcmV0\r\n" in proxy.heads[0]
+        proxy.shutdown()
+
+
+def test_a_proxy_is_asked_for_an_ipv6_address_in_brackets(tmp_path: Path) -> None:
+    with secured() as port, Proxy(port) as proxy:
+        threading.Thread(target=proxy.serve_forever, args=(0.02,), daemon=True).start()
+        url = f"http://127.0.0.1:{proxy.server_address[1]}"
+        api = KubernetesApi(find_access(kubeconfig(tmp_path, port, "kubernetes.test", url, "[2001:db8::1]")), patience=0.0)
+        assert api.get("/api/v1/nodes/gpu-1") == NODE
+        api.close()
+        assert proxy.heads[0].startswith(f"CONNECT [2001:db8::1]:{port} HTTP/1.")
         proxy.shutdown()
 
 

@@ -321,7 +321,8 @@ class KubernetesApi:
         connection = (http.client.HTTPConnection(*at) if server.scheme == "http" else
                       _Secure(*at, self.access.context(), self.access.server_name or host))
         if proxy is not None:
-            connection.set_tunnel(host, port, proxy.headers)
+            # Python 3.11 puts no brackets around an IPv6 address that it asks a proxy for.
+            connection.set_tunnel(f"[{host}]" if ":" in host else host, port, proxy.headers)
         return connection
 
     def _timeout(self) -> float:
