@@ -14,7 +14,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, NodeView, Owner, PolicyView
 from gpuward.policy.kept import KeptClaim, remember
 from gpuward.policy.nvidiadrivers import PoliciesInForce, PolicyReader
-from gpuward.policy.refused import why_refused
+from gpuward.policy.refused import problems_besides, why_refused
 from tests.policy import test_clusterpolicy as policies
 
 LEFT = {"useNvidiaDriverCRD": True}
@@ -143,6 +143,13 @@ def test_one_that_was_never_valid_is_told_of_the_overlap_too_and_is_in_nobodys_w
     assert "spec.upgradePolicy.maxUnavailable" in why_refused(found, "b")
     apart = read(driver("a", nodeSelector={"pool": "b"}), broken, nodes={"n0": node})
     assert (apart.overlaps, apart.owners["n0"]) == ({}, NoOwner())
+
+
+def test_each_problem_of_each_policy_is_counted() -> None:
+    twice = driver("b", upgradePolicy={"maxUnavailable": "few"}, nodeSelector=7)
+    assert len(read(twice).active[0].problems) == 2
+    assert [problems_besides(found) for found in (read(driver("a")), read(twice), read(twice, driver("c", nodeSelector=7)),
+                                                  read(driver("a", nodeSelector=7), twice))] == [0, 0, 1, 2]
 
 
 def test_a_second_default_that_was_never_valid_is_told_so() -> None:

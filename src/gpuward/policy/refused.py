@@ -20,6 +20,19 @@ def refusals(drivers: PoliciesInForce) -> tuple[str, ...]:
     return tuple(text for text in (refusal(drivers), *own, settings) if text)
 
 
+def problems_besides(drivers: PoliciesInForce) -> int:
+    """Return how many problems there are besides those of the first policy that cannot be followed."""
+    own = [len(drivers.policy.problems) or int(bool(refusal(drivers)))]
+    own += [_count(each, drivers) for each in drivers.active] if drivers.in_force else []
+    counts = [count for count in (*own, len(drivers.policy.rollout.problems)) if count]
+    return sum(counts[1:])
+
+
+def _count(each: ActiveDriver, drivers: PoliciesInForce) -> int:
+    told = len(each.problems) or int(bool(why_unmade(each.view)))
+    return told + (each.view.name in drivers.conflicts) + (each.view.name in drivers.overlaps)
+
+
 def refusal(drivers: PoliciesInForce, driver: str = "", *, besides: int = 0) -> str:
     """Say why an NVIDIADriver, or without one the ClusterPolicy, cannot be followed, and that so many problems are `besides`;
     empty if it can.

@@ -23,7 +23,7 @@ from gpuward.operands.decide import has_nfd_labels
 from gpuward.operands.rollout import goal, staged
 from gpuward.operands.yet_to_go import kept
 from gpuward.policy.nvidiadrivers import PoliciesInForce
-from gpuward.policy.refused import endings, refusal, refusals
+from gpuward.policy.refused import endings, problems_besides, refusal, refusals
 from gpuward.report.behind import behind_stuck_waves
 from gpuward.report.groups import Group, group_of
 
@@ -42,7 +42,7 @@ def headline(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> str:
         none = active.upgrades.absent if snapshot.policies else "no ClusterPolicy"
         return f"{none}: {'no driver is upgraded until one is in force' if plan.nodes else 'nothing is managed'}"
     if refusal(policies):
-        return refusal(policies, besides=len(refusals(policies)) - 1)
+        return refusal(policies, besides=problems_besides(policies))
     if active.switched_off and not plan.nodes:
         return f"ClusterPolicy {active.view.name}: driver.enabled is false: no drivers are managed{told_of_abandoned(snapshot)}"
     if not plan.nodes:
@@ -51,10 +51,11 @@ def headline(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> str:
     counts = plan.counts
     done = f"{goal(counts)}{_bad(plan)}{staged(counts)}{_stopped(plan, snapshot, policies)}"
     told = f"ClusterPolicy {active.view.name}: {done}{mode}"
-    of_drivers = (*refusals(policies), *endings(policies, snapshot), *filter(None, [kept(snapshot)]))
+    others = (*endings(policies, snapshot), *filter(None, [kept(snapshot)]))
+    of_drivers = (*(refused := refusals(policies)), *others)
     if not of_drivers:
         return told
-    left = len(of_drivers) - 1
+    left = problems_besides(policies) + len(others) - (not refused)
     more = f" (and {left} more problem{'s' if left > 1 else ''})" if left else ""
     return f"{of_drivers[0]}{more}; apart from that {told}"
 
