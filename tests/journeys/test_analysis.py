@@ -240,6 +240,12 @@ def test_an_unreachable_prometheus_holds_later_waves_and_is_named(mode: str) -> 
                                f"http://127.0.0.1:{port}: it cannot be reached (Connection refused)")
         assert on_new(stage, old) == ["gpu-1"]
         assert any("is not known (http://127.0.0.1" in line for line in await shown(stage))
+        first, *others = (await explanation_of(stage, "gpu-2")).remedies
+        assert first.do == f"have http://127.0.0.1:{port} answer it, or correct check slo of wave canary"
+        assert first.commands[0].startswith("kubectl edit rolloutpolicy ")
+        assert first.then.startswith("then this node waits: wave canary is done, and its check slo")
+        assert [other.commands[0].split()[1] for other in others][0] == "promote"
+        assert len(others) > 1, "the driver before is another way"
 
     scenario()
 

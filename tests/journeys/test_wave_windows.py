@@ -70,3 +70,20 @@ async def test_a_freeze_of_a_wave_holds_its_nodes_alone(stage: Stage) -> None:
     assert "night: 0 of 1 done, waits (1 WindowShut)" in "\n".join(await shown(stage))
     await stage.rest(600)
     assert on_new(stage, old) == ["gpu-1", "gpu-2"]
+
+
+@on_stage(gpu_nodes=3, upgrade=ALL_AT_ONCE)
+async def test_who_approves_is_told_of_the_window_of_the_wave_that_comes_next(stage: Stage) -> None:
+    await stage.installed()
+    (old,) = stage.drivers()
+    for node, wave in ("gpu-1", "canary"), ("gpu-2", "night"):
+        await stage.label(node, "example.com/pool", wave)
+    night = {"name": "night", "nodeSelector": {"example.com/pool": "night"}, "windows": [window(0, 36000, "Deny")]}
+    await apply(stage, waves=[{"name": "canary", "nodeSelector": {"example.com/pool": "canary"}, "approval": "Required"}, night])
+    await stage.rest(5)
+    await ask(stage, COMPILED)
+    await stage.until(lambda: stage.hold("gpu-3") == "ApprovalRequired", within=900)
+    (approve,) = [each for each in (await explanation_of(stage, "gpu-3")).remedies if each.do.startswith("approve of")]
+    assert approve.then.startswith("this node then waits for its turn")
+    assert ", behind nodes that wait, too: the windows of wave night let none of its nodes start now: they open at " in approve.then
+    assert on_new(stage, old) == ["gpu-1"]

@@ -18,6 +18,7 @@ from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.waits import OnBudget, OnPod
+from gpuward.model.waves import WaveNotDone
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.facts_cache import gather
 from gpuward.upgrade.remedies.candidates import candidates
@@ -100,7 +101,7 @@ class _Trial:
         after = decide(case.snapshot, case.policy, self.now)
         if not helps(self.before, after, self.name) or spoils(self.case, case, self.name):
             return None
-        then = outlook(self.before.nodes[self.name], after.nodes[self.name])
+        then = outlook(self.before.nodes[self.name], after.nodes[self.name], after)
         do = ", and ".join(fix.do for fix in fixes) + (f": {fixes[0].alone}" if len(fixes) == 1 and fixes[0].alone else "")
         risk = "; ".join(dict.fromkeys(fix.risk for fix in fixes if fix.risk))
         return Remedy(do, then, tuple(command for fix in fixes for command in fix.commands), case, risk)
@@ -149,8 +150,8 @@ def _moves(plan: Plan) -> bool:
                for status in plan.nodes.values())
 
 
-def outlook(before: NodeStatus, after: NodeStatus) -> str:
-    """Say what becomes of a node."""
+def outlook(before: NodeStatus, after: NodeStatus, plan: Plan | None = None) -> str:
+    """Say what becomes of a node in a plan."""
     if after.hold is None and before.hold is not None and before.hold.reason is Reason.OPERAND_FAILING:
         return "nothing is wrong with this node then"
     if after.state is State.DONE and after.hold is None:
@@ -165,12 +166,21 @@ def outlook(before: NodeStatus, after: NodeStatus) -> str:
         return "this node keeps the driver that it has, and no rollout waits for it"
     if after.hold.reason.is_turn:
         place = f" ({ordinal(after.turn)})" if after.turn else ""
-        return f"this node then waits for its turn{place}"
+        return f"this node then waits for its turn{place}{_shut_before(after.hold, plan)}"
     if after.state in IN_PROGRESS:
         return f"this node goes on: it {_from_it(sentence(after.hold))}"
     if after.hold.reason.in_passing or after.hold.reason in ON_THE_WAY:
         return f"then this node goes on: it {_from_it(sentence(after.hold))}"
     return f"this node is then held by something else: {sentence(after.hold)}"
+
+
+def _shut_before(hold: Hold, plan: Plan | None) -> str:
+    """Say that the nodes of the wave before wait for a window, where they all do."""
+    nodes = hold.what.nodes if isinstance(hold.what, WaveNotDone) and plan is not None else ()
+    holds = [plan.holds.get(node) for node in nodes] if plan is not None else []
+    first = next(iter(holds), None)
+    shut = all(each is not None and each.reason is Reason.WINDOW_SHUT for each in holds)
+    return f", behind nodes that wait, too: {sentence(first)}" if first is not None and shut else ""
 
 
 def _from_it(text: str) -> str:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from shlex import quote
 
 import msgspec
 
 from gpuward import names
-from gpuward.model.analysis import WaveAnalysis
+from gpuward.model.analysis import CheckRun, Measured, Result, WaveAnalysis
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.waves import WaveFailed, WaveNotDone, WaveSoaking, WaveStatus, Word, command_for
 from gpuward.upgrade.remedies import fixes, policy_fixes
-from gpuward.upgrade.remedies.fixes import Fix
+from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix
 from gpuward.upgrade.remedies.question import Candidate, Question
 from gpuward.upgrade.remedies.rollback import take_back
 
@@ -75,8 +75,30 @@ def after_analysis(question: Question) -> Iterator[Candidate]:
 
 
 def without_analysis(question: Question) -> Iterator[Candidate]:
-    """Go on although nothing is known of a check."""
+    """Get something known of a check, go on although nothing is, or end the rollout."""
+    yield from _measurable(question)
     yield from (fix.risking("nobody knows whether the check would pass") for fix in promote(question))
+    yield from take_back(question)
+
+
+def _measurable(question: Question) -> Iterator[Fix]:
+    """Repair what keeps a check from being measured, or correct the check."""
+    what, case = question.hold.what, question.case
+    if not isinstance(what, WaveAnalysis):
+        return
+    runs = [run for each in question.plan.waves if each.driver == case.policy.driver for run in each.runs
+            if (run.wave, run.check.name) == (what.wave, what.check)]
+    for run in runs[:1]:
+        asked = run.check.promql
+        who = asked.server if asked is not None else f"each of its nodes report {', '.join(map(str, run.check.conditions))}"
+        do = f"have {who}{' answer it' if asked is not None else ''}, or correct check {what.check} of wave {what.wave}"
+        yield replace(_settings(question, do, case.policy.rollout), change=partial(_passing, runs=runs, now=question.now))
+
+
+def _passing(case: DecisionFacts, runs: Sequence[CheckRun], now: float) -> DecisionFacts:
+    """Return the facts as if checks were measured and passed for the first time."""
+    passed = {run.key: Measured(Result.PASSED, "", now, good=now) for run in runs}
+    return replace(case, snapshot=replace(case.snapshot, measured={**case.snapshot.measured, **passed}))
 
 
 def go_on_without_a_wave(question: Question) -> Iterator[Candidate]:
