@@ -80,6 +80,35 @@ def test_nobody_follows_a_canary_that_was_deleted_until_somebody_says_so(mode: s
 
 
 @MODES
+def test_who_promoted_before_a_requested_canary_was_lost_did_not_know_of_that(mode: str) -> None:
+    @on_stage(gpu_nodes=4, upgrade=ALL_AT_ONCE)
+    async def scenario(stage: Stage) -> None:
+        await installed(stage, mode)
+        (old,) = stage.drivers()
+        await stage.label("gpu-1", "example.com/pool", "first")
+        await stage.label("gpu-2", *POOL)
+        first = {"name": "first", "nodeSelector": {"example.com/pool": "first"}, "soak": "1h"}
+        await apply(stage, waves=[first, CANARY])
+        await stage.rest(5)
+        await ask(stage, mode)
+        await stage.until(lambda: stage.hold("gpu-3") == "WaveSoaking", within=600)
+        await stage.user.patch_merge(resources.NODES, "gpu-2", {"metadata": {"annotations": {names.UPGRADE_REQUESTED: "true"}}})
+        await stage.until(lambda: stage.state("gpu-2") == State.POD_RESTART_REQUIRED, within=600)
+        await promote(stage)
+        stage.sandbox.remove_node("gpu-2")
+        await stage.until(lambda: stage.hold("gpu-3") == "WaveEmpty", within=120)
+        await stage.rest(1200)
+        await stage.restart_operator()
+        await stage.rest(7200)
+        assert (stage.hold("gpu-3"), on_new(stage, old)) == ("WaveEmpty", ["gpu-1"])
+        told, _ = await promote(stage)
+        assert "promoted from wave canary, although it has no node any more" in told
+        await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=3600)
+
+    scenario()
+
+
+@MODES
 def test_a_note_of_waves_that_may_not_be_written_is_told(mode: str) -> None:
     def refuse(request: Request, proceed: Proceed) -> Answer | Stream:
         if request.method == "PATCH" and names.BEGUN_WAVES in (request.body or b"").decode():

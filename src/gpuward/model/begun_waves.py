@@ -25,19 +25,26 @@ class BegunWaves(msgspec.Struct, frozen=True):
     targets: tuple[str, ...] = ()
     began: Mapping[str, float] = {}
     """By the labels of the wave's nodes; the second wave with the same labels has `#2` after them."""
+    emptied: Mapping[str, float] = {}
+    """The same of those that have no node any more: what somebody said before was not about that."""
 
 
 class _Stored(msgspec.Struct, frozen=True):
     targets: tuple[str, ...]
     began: dict[str, Moment]
+    emptied: dict[str, Moment] = {}
 
 
 def encode_begun(begun: BegunWaves) -> str | None:
     """Return the text of the annotation; None where no wave has begun."""
     if not begun.began:
         return None
-    times = {labels: format_time(at) for labels, at in sorted(begun.began.items())}
-    return msgspec.json.encode({"targets": begun.targets, "began": times}).decode()
+    times, emptied = _times(begun.began), _times(begun.emptied)
+    return msgspec.json.encode({"targets": begun.targets, "began": times} | ({"emptied": emptied} if emptied else {})).decode()
+
+
+def _times(found: Mapping[str, float]) -> dict[str, str]:
+    return {labels: format_time(at) for labels, at in sorted(found.items())}
 
 
 def read_begun(text: str) -> BegunWaves:
@@ -46,6 +53,7 @@ def read_begun(text: str) -> BegunWaves:
         stored = read_json(text[:LONGEST], _Stored) if text else None
         if stored is None:
             return BegunWaves()
-        return BegunWaves(stored.targets, {labels: seconds(at) for labels, at in stored.began.items()})
+        began, emptied = ({labels: seconds(at) for labels, at in each.items()} for each in (stored.began, stored.emptied))
+        return BegunWaves(stored.targets, began, emptied)
     except ValueError:
         return BegunWaves()

@@ -6,7 +6,7 @@ A wave that never had a node lets others pass, as waves are for all rollouts, an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from gpuward.model.begun_waves import BegunWaves
 from gpuward.model.policy import UpgradePolicy
@@ -31,30 +31,33 @@ def keys_of(waves: Sequence[Wave]) -> tuple[str, ...]:
     return tuple(keys)
 
 
-def known_to_have_begun(policy: UpgradePolicy, late: Sequence[NodeFacts], now: float) -> Mapping[str, float]:
-    """Return since when waves have begun with a driver that nodes are to get; what is said of a time to come counts as now.
+def known_to_have_begun(policy: UpgradePolicy, late: Sequence[NodeFacts], now: float) -> BegunWaves:
+    """Return what is known of waves that have begun with a driver that nodes are to get; a time to come counts as now.
 
     Nodes may be to get others beside it: one that starts with another kernel has a precompiled driver of its own.
     """
     begun = policy.rollout.begun
     if not any(runs_any(begun.targets, node) for node in late):
-        return {}
-    return {key: at if at <= now + CLOCKS_DIFFER else now for key, at in begun.began.items()}
+        return BegunWaves()
+    began, emptied = ({key: at if at <= now + CLOCKS_DIFFER else now for key, at in each.items()}
+                      for each in (begun.began, begun.emptied))
+    return BegunWaves(begun.targets, began, emptied)
 
 
 def begun_from_now(
-    open_waves: Iterable[tuple[str, Sequence[WaveNode]]], known: Mapping[str, float], before: BegunWaves,
-    targets: tuple[str, ...],
+    open_waves: Iterable[tuple[str, Sequence[WaveNode]]], known: BegunWaves, before: BegunWaves, targets: tuple[str, ...],
+    now: float,
 ) -> BegunWaves | None:
     """Return what is to be remembered of the waves that are not over; None where that is what is remembered already. As long as
     one has no node any more, it is about the drivers that this one had begun with.
     """
-    began, gone = dict[str, float](), False
+    began, emptied = dict[str, float](), dict[str, float]()
     for key, nodes in open_waves:
-        since = known.get(key) or min((node.began for node in nodes if node.began), default=0.0)
+        since = known.began.get(key) or min((node.began for node in nodes if node.began), default=0.0)
         if key and since:
-            began[key], gone = since, gone or not nodes
-    about = before.targets if gone else targets
-    if dict(before.began) == began and (not began or set(about) <= set(before.targets)):
+            began[key] = since
+            emptied |= {} if nodes else {key: known.emptied.get(key) or now}
+    about = before.targets if emptied else targets
+    if (dict(before.began), dict(before.emptied)) == (began, emptied) and (not began or set(about) <= set(before.targets)):
         return None
-    return BegunWaves(about, began) if began else BegunWaves()
+    return BegunWaves(about, began, emptied) if began else BegunWaves()

@@ -45,6 +45,8 @@ class WaveGate(msgspec.Struct, frozen=True):
     """What later waves wait for, whatever people said of its soak or approved of."""
     finished: float = 0.0
     """When the last of its nodes was done first: what people said since is about them all, also when one is upgraded again."""
+    emptied: float = 0.0
+    """When its last node was lost, which nobody knew before."""
     soaks: float | None = None
     """Until when it soaks; None where that is over."""
     analysis: GateAnalysis = NO_ANALYSIS
@@ -102,27 +104,27 @@ def waves_of(
     facts = tuple(facts)
     late, every = behind(facts), targets_of_rollout(facts)
     seen, begun, keys = seen_of(policy, late, measured, now, zone), known_to_have_begun(policy, late, now), keys_of(rollout.waves)
-    gates = tuple(_analysed(_gate(wave, nodes, now, begun.get(key, 0.0), policy.driver), nodes, seen)
+    gates = tuple(_analysed(_gate(wave, nodes, now, begun, key, policy.driver), nodes, seen)
                   for key, wave, nodes in zip(keys, rollout.waves, members, strict=False))
-    word = rollout_aborted(late, policy) if late else None
-    status = _told(gates, members, policy, late, zone)
+    word, status = rollout_aborted(late, policy) if late else None, _told(gates, members, policy, late, zone)
     runs = tuple(run for gate in gates for run in gate.analysis.runs)
     told = RolloutWaves(policy.driver, _targets(late), status, every, zone, runs)
     note = noted([gate.analysis for gate in gates], seen, every)
     ongoing = ((key, nodes) for key, nodes, one in zip(keys, members, status, strict=False) if one.phase is not WavePhase.DONE)
     known = late or all(node.target for node in facts)
-    remembered = begun_from_now(ongoing if late else (), begun, rollout.begun, every) if known else None
+    remembered = begun_from_now(ongoing if late else (), begun, rollout.begun, every, now) if known else None
     return Waves(where, gates, (told if word is None else _ended(told, word),), limit, zone, note, remembered)
 
 
-def _gate(wave: Wave, nodes: Sequence[WaveNode], now: float, since: float, driver: str) -> WaveGate:
+def _gate(wave: Wave, nodes: Sequence[WaveNode], now: float, begun: BegunWaves, key: str, driver: str) -> WaveGate:
     """Return how a wave stands. It is done when each node that can be is up to date, and at least one is.
 
     A failure that the wave tolerates, and that is not tried again, is waited for no longer; nor is a node that cannot be upgraded
     now. Without a node that is up to date nobody has seen the driver run there.
     """
-    if not nodes and since:
-        return WaveGate(wave, waits=WaveEmpty(wave.name, labels_of(wave), driver), finished=since)
+    if not nodes and (since := begun.began.get(key)):
+        empty, lost = WaveEmpty(wave.name, labels_of(wave), driver), begun.emptied.get(key, now)
+        return WaveGate(wave, waits=empty, finished=since, emptied=lost)
     count = counted(nodes)
     done = [node for node in count if node.done]
     failed = [node.name for node in count if node.failed and not node.done]
@@ -162,7 +164,7 @@ def _finished(nodes: Sequence[WaveNode], done_at: Sequence[float]) -> float:
 def waits_after(gate: WaveGate, policy: UpgradePolicy, zone: str, about: About) -> WaveWait | None:
     """Return what nodes of later waves wait for after one; `about` says what is about the driver that they are to get."""
     rollout, wave, approved = policy.rollout, gate.wave, about.approved
-    let_go = about.promoted and _since(rollout.promoted, gate)
+    let_go = about.promoted and rollout.promoted is not None and rollout.promoted.at >= max(gate.finished, gate.emptied)
     if gate.waits is not None and not (isinstance(gate.waits, WaveEmpty) and (let_go or not about.begun)):
         return gate.waits
     wanted = wave.approval and not (approved and _since(rollout.approved, gate))
@@ -174,7 +176,7 @@ def waits_after(gate: WaveGate, policy: UpgradePolicy, zone: str, about: About) 
             return analysis
     if not wanted:
         return None
-    total, left = len(gate.members), len(gate.members) - gate.total
+    left = (total := len(gate.members)) - gate.total
     return ApprovalRequired(wave.name, policy.driver, not total, left, total if left else 0, gate.done if left else 0)
 
 
