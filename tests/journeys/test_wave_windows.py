@@ -85,5 +85,6 @@ async def test_who_approves_is_told_of_the_window_of_the_wave_that_comes_next(st
     await stage.until(lambda: stage.hold("gpu-3") == "ApprovalRequired", within=900)
     (approve,) = [each for each in (await explanation_of(stage, "gpu-3")).remedies if each.do.startswith("approve of")]
     assert approve.then.startswith("this node then waits for its turn")
-    assert ", behind nodes that wait, too: the windows of wave night let none of its nodes start now: they open at " in approve.then
+    shut = "the windows of wave night let none of its nodes start now: they open at "
+    assert f", behind nodes that wait, too: {shut}" in approve.then
     assert on_new(stage, old) == ["gpu-1"]

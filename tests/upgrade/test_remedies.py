@@ -160,6 +160,12 @@ CASES: dict[str, tuple[World, Reason, list[tuple[str, str]]]] = {
         World(replace(of(QUEUED, gpu_pod()).snapshot, budgets=(TIGHT,))), Reason.BUDGET_USED_UP,
         [("let disruption budget default/web allow 1 disruption, not 0", AT_ONCE)],
     ),
+    "disruption budget without room as other pods of it are not ready": (
+        World(replace(of(QUEUED, gpu_pod(), gpu_pod("n1", "other", ready=False)).snapshot,
+                      budgets=(replace(TIGHT, healthy=1, desired=1, expected=2),))), Reason.BUDGET_USED_UP,
+        [("get pods ready that disruption budget default/web counts", AT_ONCE),
+         ("let disruption budget default/web allow 1 disruption, not 0", AT_ONCE)],
+    ),
     "disruption budget that would never let the pod go": (
         World(replace(of(QUEUED, gpu_pod()).snapshot, budgets=(replace(TIGHT, desired=2, expected=2),))), Reason.BUDGET_BLOCKS,
         [("let disruption budget default/web allow 1 disruption, not 0", AT_ONCE), (KILL, AT_ONCE)],

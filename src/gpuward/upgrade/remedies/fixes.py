@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from shlex import quote
 
@@ -251,6 +251,14 @@ def raise_budget(budget: BudgetView, first: Collection[PodView], allowed: int) -
     change = partial(_roomier, budget=budget, first=first, allowed=allowed)
     return Fix(do, change, f"kubectl edit pdb {quote(budget.name)} -n {quote(budget.namespace)}",
                "so many of its pods may be away together from then on, for whatever reason")
+
+
+def get_ready(budget: BudgetView, unready: Sequence[PodView], first: Collection[PodView]) -> Fix:
+    """Return the fix by which a budget has room as pods of it get ready."""
+    allowed, pods = budget.healthy + len(unready) - budget.desired, sorted(str(pod.ref) for pod in unready)
+    do = f"get pods ready that disruption budget {budget.ref} counts: {listed(pods, MOST_NAMED)}"
+    change = partial(_roomier, budget=budget, first=first, allowed=allowed)
+    return Fix(do, change, looks=(described(unready[0]),))
 
 
 def _roomier(case: DecisionFacts, budget: BudgetView, first: Collection[PodView], allowed: int) -> DecisionFacts:

@@ -127,6 +127,9 @@ def more_budget(question: Question) -> Iterator[Candidate]:
     staying = pods + [pod for pod in question.node.to_drain.pods if pod not in pods and not pod.deleting]
     for budget in _budgets(question):
         covered = [pod for pods in question.case.snapshot.pods.values() for pod in pods if budget.covers(pod)]
+        unready = [pod for pod in covered if not (pod.ready or pod.finished or pod.deleting)]
+        if unready and budget.healthy + len(unready) - budget.desired > budget.allowed:
+            yield fixes.get_ready(budget, unready, staying)
         yield Dial(budget.allowed + 1, len(covered) + 1, _raised(budget, staying))
 
 
