@@ -443,14 +443,14 @@ def test_a_rehearsal_goes_on_where_waves_ask_for_approval_and_says_that_it_assum
         (driver, wave["name"]) for driver in drivers for wave in WAVES]
     assert max(one.asked for one in run.approvals) == pytest.approx(happened["asked"][-1], abs=60)
     told = list(assumed_lines(found, EXACT))
-    assert sum("is approved at once" in line for line in told) == len(run.approvals)
+    assert sum("is approved of at once" in line for line in told) == len(run.approvals)
     assert any("wave canary" in line for line in told)
 
     patient = msgspec.structs.replace(EXACT, approval=7200.0)
     later = rehearsed(captured_then, msgspec.structs.replace(options, assumed=patient))
     assert held(later.first) == {}
     assert later.first.lasted == pytest.approx(run.lasted + 2 * 7200, abs=600)
-    assert any("is approved 2h" in line for line in assumed_lines(later, patient))
+    assert any("is approved of 2h" in line for line in assumed_lines(later, patient))
     told_json = as_json(later, captured_then.manifest, patient)["approvals"]
     assert all(one["given"] - one["asked"] == pytest.approx(7200, abs=30) for one in told_json)
 

@@ -155,7 +155,7 @@ def capture(kubeconfig: str | None, context: str | None, namespace: str, path: P
 @click.option("--spread", type=click.FloatRange(1, 10), default=1.5, show_default=True,
               help="Assume that one in ten of these takes so many times as long.")
 @click.option("--approval", type=Duration(), default="0s", show_default=True,
-              help="Assume that waves that ask for an approval are approved after so long.")
+              help="Assume that waves that ask for an approval are approved of after so long.")
 @click.option("--runs", type=click.IntRange(1, 1000), default=5, show_default=True, help="Draw durations for so many runs.")
 @click.option("--time", "seconds", type=Duration(), default="5m", show_default=True,
               help="Begin no further run that would not end in this time. One is always played.")

@@ -131,7 +131,7 @@ def assumed_lines(found: Rehearsal, assumed: Assumptions) -> Iterator[str]:
     for one in found.first.approvals:
         whose = f" of NVIDIADriver {one.driver}" if one.driver else ""
         when = f"{age(assumed.approval)} after it asks for that" if assumed.approval else "at once when it asks for that"
-        yield f"wave {one.wave}{whose} is approved {when}, {age(one.given)} after the beginning"
+        yield f"wave {one.wave}{whose} is approved of {when}, {age(one.given)} after the beginning"
     if found.guessed:
         yield "variables, commands and credentials in the files with policies are taken for those of the capture, which has none"
     yield f"a driver takes {age(assumed.driver)}, and its validation {age(assumed.validation)}"

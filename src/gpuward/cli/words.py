@@ -242,7 +242,7 @@ def _not_to_approve(case: Case, awaited: WaveStatus | None, wave: str) -> str:
     if awaited.phase not in (WavePhase.APPROVAL, WavePhase.SOAKS, WavePhase.ANALYSIS, WavePhase.ANALYSIS_FAILED):
         return f"there is nothing to approve yet, as {awaited.done} of {awaited.total} nodes of wave {awaited.name} are done"
     if (before := _approved(case, awaited)) is not None:
-        return f"approved already, by {before.by} at {format_time(before.at)}"
+        return f"approved of already, by {before.by} at {format_time(before.at)}"
     return ""
 
 
