@@ -390,3 +390,16 @@ async def test_a_node_under_way_in_trouble_is_among_the_held_ones_and_one_that_g
     await stage.until(lambda: "DriverFailing" in {stage.hold("gpu-1"), stage.hold("gpu-2")})
     await stage.rest(5)
     assert sorted(one.reason for one in await held(stage)) == ["DriverFailing", "NewDriverFails"]
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_node_under_way_waits_for_an_operator_where_none_runs(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: State.POD_RESTART_REQUIRED in stage.states().values(), within=600)
+    node = next(name for name, state in stage.states().items() if state == State.POD_RESTART_REQUIRED)
+    await stage.kill_operator()
+    await stage.rest(900)
+    found = await plan_of(stage)
+    (one,) = [each for each in found.nodes if each.node == node]
+    assert (one.when, one.message) == (When.UNDER_WAY, "waits for an operator: it goes on once one runs")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -20,6 +21,7 @@ from gpuward.model.views import DaemonSetView
 from gpuward.policy.nvidiadrivers import PolicyReader
 from gpuward.report.foresight import PlannedNode, afterwards, planned_nodes
 from gpuward.report.paper import Written
+from gpuward.report.when import When
 from gpuward.wire.daemonsets import daemonset_view
 
 
@@ -30,6 +32,10 @@ class Wanted(msgspec.Struct, frozen=True):
     """Files with policies."""
     version: str = ""
     """The driver version that the policies in force are to have."""
+
+
+WITHOUT: Final = "waits for an operator: it goes on once one runs"
+"""What a node under way waits for that would go on in the next pass, where nobody makes one."""
 
 
 class Foresight(msgspec.Struct, frozen=True):
@@ -65,6 +71,9 @@ async def foresee(client: Client, wanted: Wanted, namespace: str) -> Foresight:
         after = foreseen(after, policy, now)
     plan = Planner().decide(drivers.as_decided_on(after), drivers.upgrades, now)
     nodes = planned_nodes(plan, after, drivers)
+    if leader.running is False:
+        nodes = [msgspec.structs.replace(one, message=WITHOUT) if one.when is When.UNDER_WAY and not one.message else one
+                 for one in nodes]
     return Foresight(Picture(after, drivers, plan, now), written, tuple(found), tuple(nodes), leader.message)
 
 
