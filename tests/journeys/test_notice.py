@@ -81,6 +81,10 @@ def test_a_node_goes_on_as_soon_as_all_its_pods_have_acknowledged(mode: str) -> 
         await acknowledge(stage, "training", notice)
         await stage.rest(60)
         assert both <= users(stage), "one of two has answered"
+        whys = {pod.name: pod.why for pod in (await explanation_of(stage, "gpu-1")).pods}
+        assert whys == {f"{WORKLOAD_NAMESPACE}/training": "",
+                        f"{WORKLOAD_NAMESPACE}/serving": f"it has not acknowledged notice {notice}"}
+        assert [line["node"] for line in stage.log if line["msg"] == "Node is given notice before pods are evicted"] == ["gpu-1"]
         command = f"kubectl annotate pod -n {WORKLOAD_NAMESPACE} serving {names.ACKNOWLEDGED}={notice} --overwrite"
         assert command in pod_events(stage, "serving")[-1]
         await acknowledge(stage, "serving", notice)

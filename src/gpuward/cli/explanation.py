@@ -17,6 +17,7 @@ from gpuward.labels.discovery import told_of_loss
 from gpuward.model.actions import PatchNode
 from gpuward.model.driver import ANEW, driver_daemonsets, going
 from gpuward.model.explain import obstacle
+from gpuward.model.notice import unanswered
 from gpuward.model.operand_pods import failing, unready_operands
 from gpuward.model.owners import Claim, NodeOwner, OwnedBy, OwnerConflict
 from gpuward.model.placement import is_made_anew
@@ -289,7 +290,8 @@ def _pods(node: NodeFacts, policy: UpgradePolicy, snapshot: Snapshot) -> tuple[L
     drains = policy.drain.enable and (node.state is State.DRAIN_REQUIRED or bool(node.to_evict.blocked))
     evictable: EvictablePods = node.to_drain if drains else node.to_evict
     blocked = [_leaving(held.pod, obstacle(held.why)) for held in evictable.blocked]
-    return (*blocked, *(_leaving(pod, _obstacle(pod, snapshot)) for pod in evictable.pods))
+    notes = node.node.annotations
+    return (*blocked, *(_leaving(pod, unanswered(pod, notes) or _obstacle(pod, snapshot)) for pod in evictable.pods))
 
 
 def _leaving(pod: PodView, why: str) -> LeavingPod:

@@ -34,6 +34,8 @@ STEPS: Final = {
 """What is said of nodes that enter these states."""
 STARTS: Final = "{n:node starts its|nodes start their} upgrade to driver {driver}"
 PULLS: Final = "{n:node has|nodes have} the images of the next driver pulled before the upgrade"
+NOTICED: Final = "{n:node is|nodes are} given notice before pods are evicted"
+TAKEN_BACK: Final = "{n:node has|nodes have} no notice any more: no pods are evicted for now"
 PULLED: Final = "{n:node has|nodes have} the images of the next driver"
 NOT_PULLED: Final = "{n:node|nodes} cannot get the images of the next driver"
 GOES_ON: Final = "{n:node goes|nodes go} on to {state}"
@@ -79,6 +81,7 @@ class UpgradeLog:
                 self._log_eviction(outcome.action, outcome.error)
         self._log_states(seen)
         self._log_staging(seen)
+        self._log_notices(seen)
         held = {name: status.hold for name, status in plan.nodes.items()
                 if status.hold is not None and _is_passed_over(status, status.hold.reason)}
         skipped = {name: sentence(hold) for name, hold in held.items()}
@@ -112,6 +115,16 @@ class UpgradeLog:
                 self._log.warning(headline(NOT_PULLED, nodes), **named(nodes), reason=why)
             else:
                 self._log.info(headline(PULLED, nodes), **named(nodes))
+
+    def _log_notices(self, seen: Pass[PoliciesInForce, Plan]) -> None:
+        done = [outcome.action for outcome in seen.outcomes if outcome.written]
+        told = [action for action in done if isinstance(action, PatchNode) and names.NOTICE in action.annotations]
+        given = [action.node.name for action in told if action.annotations[names.NOTICE] is not None]
+        taken = [action.node.name for action in told if action.annotations[names.NOTICE] is None and action.events
+                 and not action.entered]
+        for text, nodes in ((NOTICED, given), (TAKEN_BACK, taken)):
+            if nodes:
+                self._log.info(headline(text, nodes), **named(nodes))
 
     def _log_states(self, seen: Pass[PoliciesInForce, Plan]) -> None:
         patches = [outcome.action for outcome in seen.outcomes

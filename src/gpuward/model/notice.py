@@ -121,6 +121,9 @@ def notice_of(annotations: Mapping[str, str]) -> Notice | None:
     return Notice(stored.id, stored.target, given, begins, stored.to)
 
 
-def has_acknowledged(pod: PodView, notice: Notice) -> bool:
-    """Tell whether a pod is not waited for any more."""
-    return pod.acknowledged in (notice.id, ALWAYS)
+def unanswered(pod: PodView, annotations: Mapping[str, str]) -> str:
+    """Say that a pod has not acknowledged the notice on its node; nothing where it has, or there is none."""
+    notice = notice_of(annotations)
+    if notice is None or pod.acknowledged in (notice.id, ALWAYS):
+        return ""
+    return f"it has not acknowledged notice {notice.id}"

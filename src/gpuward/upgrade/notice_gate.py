@@ -76,7 +76,7 @@ def _held(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
     if notice is None:
         if (shut := _too_short(node, fleet, policy, settings.before)) is not None:
             return shut
-        notice = new_notice(node.node, node.target, node.target_version, settings.before, now)
+        notice = _new(node, settings.before, now)
     left = [pod for pod in pods if pod.acknowledged != notice.id]
     if not left:
         return None
@@ -87,6 +87,10 @@ def _held(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
     if not required:
         return None
     return Hold(NoticeUnanswered(notice.id, notice.begins, left[0].ref, len(left), len(pods)), notice.given)
+
+
+def _new(node: NodeFacts, before: float, now: float) -> Notice:
+    return new_notice(node.node, node.target, node.next_target.version or node.target_version, before, now)
 
 
 def _too_short(node: Candidate, fleet: Fleet, policy: UpgradePolicy, before: float) -> Hold | None:
@@ -107,7 +111,7 @@ def give_notice(path: NodeProgress, policy: UpgradePolicy, now: float) -> NodePr
     node, settings = path.node, policy.rollout.notice
     if settings is None or current_notice(node, policy, now) is not None:
         return path
-    notice = new_notice(node.node, node.target, node.target_version, settings.before, now)
+    notice = _new(node, settings.before, now)
     begins, why = moment_in(notice.begins, UTC_NAME), _why(notice)
     when = "once all have acknowledged this"
     when = when if settings.acknowledge is Acknowledge.REQUIRED else f"from {begins} on, or {when}"
