@@ -106,6 +106,9 @@ async def test_notice_is_given_to_so_many_nodes_as_may_start_and_keeps_their_pla
     await stage.rest(5)
     assert noticed(stage) == ["gpu-1", "gpu-2"]
     assert stage.operator.plan.counts.unavailable == 0, "they are in service"
+    await stage.until(lambda: condition_of(stage)[1] == "Progressing", within=60)
+    assert "1 UnavailableLimit" in condition_of(stage)[2]
+    assert "2 NoticeGiven (gpu-1, gpu-2)" in condition_of(stage)[2]
     told = sentence(stage.operator.plan.holds["gpu-3"])
     assert told.endswith("; 2 of them have been given notice, and have a place"), told
     await stage.user.delete(resources.PODS, "train-gpu-3", namespace=WORKLOAD_NAMESPACE)

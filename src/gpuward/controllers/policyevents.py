@@ -21,7 +21,7 @@ AGAIN: Final = 600.0
 _QUIET: Final = frozenset({"NoNodes", "DriversNotReady"})
 """Reasons that say nothing about a rollout."""
 _NORMAL: Final = frozenset({
-    "WindowShut", "IdleAwaited", "NoticeGiven", "WaveSoaking", "AnalysisRunning", "ApprovalRequired", "Aborted", "UpToDate",
+    "WindowShut", "IdleAwaited", "WaveSoaking", "AnalysisRunning", "ApprovalRequired", "Aborted", "UpToDate",
     "Progressing", "Paused"})
 
 

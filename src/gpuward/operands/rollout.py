@@ -36,8 +36,8 @@ _QUOTED = frozenset({Reason.TEMPLATE_EDITED, Reason.REFUSED_ELSEWHERE, Reason.LE
                      Reason.APPROVAL_REQUIRED, Reason.WAVE_NOT_DONE, Reason.PAUSED})
 """Reasons of the fleet that say nothing without what they quote."""
 
-_PATIENT = (Reason.ANALYSIS_UNKNOWN, Reason.APPROVAL_REQUIRED, Reason.WAVE_SOAKING, Reason.ANALYSIS_RUNNING, Reason.NOTICE_GIVEN,
-            Reason.IDLE_AWAITED, Reason.WINDOW_SHUT)
+_PATIENT = (Reason.ANALYSIS_UNKNOWN, Reason.APPROVAL_REQUIRED, Reason.WAVE_SOAKING, Reason.ANALYSIS_RUNNING, Reason.IDLE_AWAITED,
+            Reason.WINDOW_SHUT)
 """What a rollout waits for as a whole, the most important first; nodes of later waves wait for earlier ones meanwhile."""
 
 
@@ -145,8 +145,13 @@ def staged(counts: Counts) -> str:
 
 def _under_way(plan: Plan) -> bool:
     """Tell whether a node is under way, before or after this plan: between two nodes a rollout is not blocked."""
-    return any((status.state in IN_PROGRESS or status.before in IN_PROGRESS) and not status.quarantined
+    return any((status.state in IN_PROGRESS or status.before in IN_PROGRESS) and not status.quarantined or _is_announced(status)
                for status in plan.nodes.values())
+
+
+def _is_announced(status: NodeStatus) -> bool:
+    """Tell whether a node has its place among those under way, and waits for the end of its notice."""
+    return status.hold is not None and status.hold.reason is Reason.NOTICE_GIVEN
 
 
 def _message(plan: Plan) -> str:
