@@ -110,7 +110,8 @@ async def test_notice_is_given_to_so_many_nodes_as_may_start_and_keeps_their_pla
     assert "1 UnavailableLimit" in condition_of(stage)[2]
     assert "2 NoticeGiven (gpu-1, gpu-2)" in condition_of(stage)[2]
     told = sentence(stage.operator.plan.holds["gpu-3"])
-    assert told.endswith("; 2 of them have been given notice, and have a place"), told
+    assert told == ("maxUnavailable allows 2, and 2 are out of service, or next (gpu-1, gpu-2); "
+                    "2 of them wait for the end of their notice")
     await stage.user.delete(resources.PODS, "train-gpu-3", namespace=WORKLOAD_NAMESPACE)
     await stage.rest(30)
     assert noticed(stage) == ["gpu-1", "gpu-2"]

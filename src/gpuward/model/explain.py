@@ -17,7 +17,17 @@ from gpuward.model.opportunities import IdleAwaited
 from gpuward.model.placement import Placement
 from gpuward.model.plan import Hold
 from gpuward.model.reasons import Reason
-from gpuward.model.sentences import DRIVER_FOLLOWS, NO_LIMIT, NONE_NOW, OF_DOMAINS, PLUGIN_FIRST, SENTENCES, UNCOUNTED, WAVE_SHUT
+from gpuward.model.sentences import (
+    DRIVER_FOLLOWS,
+    NO_LIMIT,
+    NONE_NOW,
+    OF_DOMAINS,
+    PLUGIN_FIRST,
+    SENTENCES,
+    UNCOUNTED,
+    WAVE_SHUT,
+    WITH_NOTICE,
+)
 from gpuward.model.troubles import DriverNow, PodTrouble
 from gpuward.model.unserved import DriverLabelUnknown, DriverRefused, NotSelected, Unserved, WrongDriverType
 from gpuward.model.views import Ref
@@ -59,10 +69,10 @@ def sentence(hold: Hold) -> str:
 
 
 def _noticed(what: WaitsFor) -> str:
-    """Say how many of the nodes that fill a limit are in service as yet; nothing where all are out of it or under way."""
+    """Say how many of the nodes that fill a limit are in service as yet; nothing where none is."""
     count = what.noticed if isinstance(what, Limit | WaveLimit | DomainLimit) else 0
-    have = "has" if count == 1 else "have"
-    return f"; {count} of them {have} been given notice, and {have} a place" if count else ""
+    wait, its = ("waits", "its") if count == 1 else ("wait", "their")
+    return f"; {count} of them {wait} for the end of {its} notice" if count else ""
 
 
 def _some_nodes(what: WaitsFor) -> dict[str, object]:
@@ -84,6 +94,8 @@ def _template(hold: Hold) -> str:
     match hold.what:
         case Limit(limit=0):
             return NO_LIMIT
+        case Limit(noticed=noticed) if noticed and hold.reason in WITH_NOTICE:
+            return WITH_NOTICE[hold.reason]
         case BudgetUsedUp(allowed=0):
             return NONE_NOW
         case PluginFirst():

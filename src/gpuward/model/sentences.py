@@ -124,6 +124,11 @@ OF_DOMAINS = {
 """Said where domains are counted, and not the nodes of one."""
 WAVE_SHUT = "the windows of wave {wave} let none of its nodes start now: {opens}"
 """Said where a wave has windows of its own."""
+WITH_NOTICE = {
+    Reason.UNAVAILABLE_LIMIT: "maxUnavailable{whose} allows {limit}, and {used:is|are} out of service, or next ({nodes})",
+    Reason.PARALLEL_LIMIT: "waits for its turn: {used} of {limit} parallel upgrades{whose} under way, or next ({nodes})",
+}
+"""Said where nodes have a place that are in service as yet, as they were given notice."""
 NONE_NOW = "disruption budget {budget} lets none go now; pod {pod} is under it"
 """Said where a budget has no room, whatever nodes under way need of it."""
 DRIVER_FOLLOWS = ("nothing offers its GPUs any more: its driver, pod {pod}, goes once that is so on all hosts that lose it, "

@@ -145,8 +145,9 @@ def staged(counts: Counts) -> str:
 
 def _under_way(plan: Plan) -> bool:
     """Tell whether a node is under way, before or after this plan: between two nodes a rollout is not blocked."""
-    return any((status.state in IN_PROGRESS or status.before in IN_PROGRESS) and not status.quarantined or _is_announced(status)
-               for status in plan.nodes.values())
+    every = plan.nodes.values()
+    moving = any((status.state in IN_PROGRESS or status.before in IN_PROGRESS) and not status.quarantined for status in every)
+    return moving or any(map(_is_announced, every))
 
 
 def _is_announced(status: NodeStatus) -> bool:

@@ -204,7 +204,8 @@ def acknowledge(pods: Collection[PodView], notice: str) -> Fix:
     command = " && ".join(f"kubectl annotate pod {quote(pod.name)} -n {quote(pod.namespace)} {names.ACKNOWLEDGED}={notice} "
                           "--overwrite" for pod in pods)
     what = f"{'pods' if len(pods) > 1 else 'pod'} {' and '.join(str(pod.ref) for pod in pods)}"
-    return Fix(f"acknowledge the notice for {what}, once they have saved what they need",
+    saved = "they have saved what they need" if len(pods) > 1 else "it has saved what it needs"
+    return Fix(f"acknowledge the notice for {what}, once {saved}",
                partial(_acknowledged, gone=places(pods), notice=notice), command, ends(pods))
 
 
