@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from gpuward import names
 from gpuward.kube import resources
 from gpuward.model.explain import sentence
@@ -12,10 +14,11 @@ from gpuward.model.states import State
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.timeloop import LoopClock
 from tests.journeys.looking import condition_of, explanation_of, obey
-from tests.journeys.stage import Stage, on_stage
+from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver, set_driver
 from tests.journeys.test_removed import COMPILED, MODES, installed, remove, users
 from tests.journeys.test_rolloutpolicy import apply, edit
-from tests.journeys.test_waves import abort, on_new
+from tests.journeys.test_waves import ALL_AT_ONCE, abort, on_new
 from tests.journeys.test_windows import ask, window
 
 NOTICE = {"before": "15m"}
@@ -228,3 +231,29 @@ async def test_a_window_that_shuts_takes_a_notice_back(stage: Stage) -> None:
     assert condition_of(stage)[1] == "WindowShut"
     await stage.rest(3600)
     assert pod in users(stage)
+
+
+@pytest.mark.parametrize("how", ["selector", "deleted"])
+def test_pods_are_told_before_their_node_goes_to_another_nvidiadriver(how: str) -> None:
+    @on_stage(gpu_nodes=1)
+    async def scenario(stage: Stage) -> None:
+        await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+        await label_pools(stage, b="gpu-1")
+        await make(stage, nvidia_driver("b", ALL_AT_ONCE), nvidia_driver("default", ALL_AT_ONCE, default=True, version=NEW))
+        await stage.until(lambda: stage.policy_status().get("state") == "ready" and stage.drivers() == [OLD])
+        pod = stage.run_pod("training", "gpu-1", owned=True)["metadata"]["uid"]
+        await apply(stage, notice=NOTICE)
+        await stage.rest(10)
+        if how == "deleted":
+            await stage.user.delete(resources.NVIDIA_DRIVERS, "b")
+        else:
+            await set_driver(stage, "b", {"nodeSelector": {"pool": "nobody"}})
+        await stage.until(lambda: noticed(stage), within=300)
+        given = LoopClock().now()
+        await stage.rest(880)
+        assert pod in users(stage)
+        await stage.until(lambda: pod not in users(stage), within=120)
+        assert LoopClock().now() - given >= 899
+        await stage.until(lambda: stage.drivers() == [NEW] and stage.all_are(State.DONE), within=3600)
+
+    scenario()
