@@ -132,7 +132,8 @@ def prestage(random: Random) -> Object:
 
 def notice(random: Random) -> Object:
     """Draw how long before pods are evicted they are told."""
-    return {"before": random.choice(("10s", "30s", "1m", "2m")), "acknowledge": random.choice(("Optional", "Required"))}
+    return {"before": random.choice(("10s", "10s", "10s", "30s", "1m", "2m")),
+            "acknowledge": random.choice(("Optional", "Required"))}
 
 
 def undrainable(random: Random) -> Object:
