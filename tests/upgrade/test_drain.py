@@ -16,6 +16,7 @@ from gpuward.model.record import CordonOwner, Failure
 from gpuward.model.snapshot import Evicted, Refusal
 from gpuward.model.states import UNDISTURBED, State
 from gpuward.model.views import NodeView, PodView
+from gpuward.upgrade.at_its_time import at_its_time
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.node_decision import DecisionCache
 from tests.build import ADMITTED, LONG_AGO, NOW, cluster, driver_pod, gpu_pod, node, pod, policy, record, under_way, validator
@@ -361,3 +362,20 @@ def test_a_removal_that_evicts_nobody_ends_a_drain_that_is_under_way() -> None:
     assert ask(under_way(DRAINING), OLD, web, policy=DRAIN).evicted == ["web"]
     answer = ask(under_way(DRAINING), OLD, web, policy=rules)
     assert (answer.evicted, answer.state) == ([], State.POD_RESTART_REQUIRED)
+
+
+@pytest.mark.parametrize(("asked_at", "fails"), [(ADMITTED + 299, True), (ADMITTED + 300, False)])
+def test_pods_that_were_asked_in_time_get_no_more_of_it(asked_at: float, fails: bool) -> None:
+    going, stays = gpu_pod(name="going", deleting=True, grace=3600.0), gpu_pod(name="stays")
+    assert going.owner is not None
+    seen = cluster([DELETING], [OLD, going, stays], refusals=asked(stays))
+    seen = msgspec.structs.replace(seen, evicted={"n0": {going.owner.uid: Evicted(asked_at, (going.uid,))}})
+    answer = Answer(decide(seen, policy(), ADMITTED + 301))
+    assert (answer.state is State.FAILED) is fails
+    assert fails or answer.hold.until == ADMITTED + 600
+
+
+def test_what_comes_at_the_end_of_the_time_is_told_by_who_does_not_know_who_was_asked() -> None:
+    seen = cluster([DELETING], [OLD, gpu_pod()])
+    told = at_its_time(seen, policy(), "n0", decide(seen, policy(), NOW))
+    assert told == "its upgrade fails, the node is uncordoned, and it is tried again later"

@@ -311,6 +311,14 @@ def test_machines_that_are_away_are_left_out_of_what_the_others_take() -> None:
     assert str(alone) == "time left unknown: 1 node needs somebody (NodeNotReady)", "nothing goes on"
 
 
+def test_a_machine_that_is_away_and_under_way_keeps_its_place() -> None:
+    busy = msgspec.structs.replace(under_way(State.POD_DELETION_REQUIRED, name="b0", since=NOW - 100), ready=False)
+    nodes = [remembering("a0", 300.0), busy, remembering("c0", 300.0, to="550")]
+    pods = [driver_pod("a0", "560"), validator("a0"), *(pod for at in ("b0", "c0") for pod in (driver_pod(at), validator(at)))]
+    plan = decide(build.cluster(nodes, pods), policy(parallel=1), NOW)
+    assert str(plan.estimate) == "time left unknown: 1 node needs somebody (NodeNotReady)"
+
+
 def test_a_skipped_node_of_a_wave_does_not_wait_for_a_window() -> None:
     """All nodes are in a wave with a window of its own; that of the rollout is of no matter to any."""
     gate = WaveGate(Wave("w"), frozenset({"a0", "b0", "c0"}), done=1, total=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -10,6 +11,8 @@ import pytest
 from gpuward import names
 from gpuward.controllers.planning import Planner
 from gpuward.model.actions import EvictPod, PatchNode
+from gpuward.model.domains import DomainMode, DomainSettings
+from gpuward.model.explain import sentence
 from gpuward.model.notice import ALWAYS, Acknowledge, Notice, NoticeGiven, NoticeSettings, encode_notice, new_notice, notice_of
 from gpuward.model.plan import Plan
 from gpuward.model.policy import DrainSettings, UpgradePolicy
@@ -22,6 +25,7 @@ from gpuward.model.views import NodeView, PodView
 from gpuward.model.waves import Word
 from gpuward.model.windows import Window
 from gpuward.upgrade.ledger import stamp
+from gpuward.upgrade.notice_gate import SLACK
 from tests import build
 from tests.build import NOW
 
@@ -221,3 +225,33 @@ def test_what_a_node_waits_for_names_one_pod_and_counts_the_others() -> None:
     assert hold is not None
     assert hold.what == NoticeGiven(GIVEN.id, GIVEN.begins, build.gpu_pod().ref, 1, 2)
     assert (hold.since, hold.until) == (GIVEN.given, GIVEN.begins)
+
+
+def test_a_notice_stands_while_it_is_not_known_for_a_moment_which_driver_comes() -> None:
+    plan = decided(cluster(build.gpu_pod(), notice=GIVEN, target=""), policy())
+    assert (reason(plan), written(plan)) == (Reason.TEMPLATE_SETTLING, [])
+
+
+@pytest.mark.parametrize(("acknowledge", "other"), [
+    (Acknowledge.REQUIRED, Reason.NOTICE_GIVEN), (Acknowledge.OPTIONAL, Reason.DOMAIN_LIMIT)])
+def test_who_does_not_answer_keeps_no_other_domain_waiting(acknowledge: Acknowledge, other: Reason) -> None:
+    def node(name: str, rack: str, state: State = State.UPGRADE_REQUIRED) -> NodeView:
+        found = build.node(name, state, remembers=build.record(state))
+        return msgspec.structs.replace(found, labels={**found.labels, "rack": rack})
+
+    pods = [build.driver_pod("n0", "560"), build.validator("n0"), build.driver_pod("n1"), build.driver_pod("n2"),
+            build.gpu_pod("n1"), build.gpu_pod("n2", "x")]
+    nodes = [node("n0", "a", State.DONE), told(node("n1", "a"), GIVEN), node("n2", "b")]
+    rules = RolloutSettings(domains=DomainSettings("rack", DomainMode.WHOLE, 1))
+    plan = decided(build.cluster(nodes, pods), policy(acknowledge, parallel=5, rollout=rules), NOW + 2 * BEFORE)
+    assert plan.nodes["n2"].hold is not None
+    assert plan.nodes["n2"].hold.reason is other
+
+
+def test_a_window_that_is_as_long_as_a_notice_is_too_short_for_one() -> None:
+    opens = datetime(2023, 11, 15, 1, tzinfo=UTC).timestamp()
+    for duration, told_then in ((BEFORE, Reason.WINDOW_SHUT), (BEFORE + 2 * SLACK, Reason.NOTICE_GIVEN)):
+        rules = policy(rollout=RolloutSettings(windows=(Window(schedule="0 1 * * *", duration=duration),)))
+        plan = decided(cluster(build.gpu_pod()), rules, opens + 0.02)
+        assert reason(plan) is told_then
+        assert told_then is not Reason.WINDOW_SHUT or "none that comes is long enough" in sentence(build.hold_of(plan))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from gpuward.model.actions import PatchNode
 from gpuward.model.explain import sentence
 from gpuward.model.plan import NodeStatus, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
-from gpuward.model.snapshot import Snapshot
+from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.upgrade.decide import decide
 
@@ -22,7 +24,7 @@ def at_its_time(snapshot: Snapshot, policy: UpgradePolicy, name: str, now: Plan)
     steps = (action for action in now.actions if isinstance(action, PatchNode) and action.node.name == name)
     if before.hold is None or before.hold.until is None or any(step.entered for step in steps):
         return ""
-    plan = decide(snapshot, policy, before.hold.until + _JUST_AFTER)
+    plan = decide(_asked(snapshot, name), policy, before.hold.until + _JUST_AFTER)
     after = plan.nodes.get(name)
     if after is None:
         return "it leaves the upgrade"
@@ -31,6 +33,12 @@ def at_its_time(snapshot: Snapshot, policy: UpgradePolicy, name: str, now: Plan)
         later = "is tried again later" if again else "is not tried again by itself"
         return f"its upgrade fails{_service(snapshot, plan, name)}, and it {later}"
     return _outcome(before, after)
+
+
+def _asked(snapshot: Snapshot, name: str) -> Snapshot:
+    """Return the facts with all pods of a node asked to go by then: who looks from outside does not know which were."""
+    told = {pod.uid: Refusal(0.0, 1, "") for pod in snapshot.pods.get(name, ()) if not pod.deleting}
+    return msgspec.structs.replace(snapshot, refusals=told | dict(snapshot.refusals))
 
 
 def _outcome(before: NodeStatus, after: NodeStatus) -> str:

@@ -18,6 +18,7 @@ from gpuward.upgrade.fleet import Fleet
 from gpuward.upgrade.fleet_gates import eviction_budget, failure_budget, image_not_staged, new_driver_fails
 from gpuward.upgrade.idle_gate import idle_awaited
 from gpuward.upgrade.node_decision import NodeDecision
+from gpuward.upgrade.notice_gate import held_by_notice
 from gpuward.upgrade.undrainable import in_quarantine
 from gpuward.upgrade.wave_gates import plan_differs, rollout_aborted, wave_waits
 
@@ -94,4 +95,7 @@ def _goes_on(judged: NodeDecision, fleet: Fleet, policy: UpgradePolicy) -> bool:
     if judged.hold is not None and not judged.hold.reason.ends_by_itself:
         return False
     holds = (gate(judged.path.node, fleet, policy) for gate in _GATES)
-    return all(hold is None or hold.reason in _SOON for hold in holds)
+    if not all(hold is None or hold.reason in _SOON for hold in holds):
+        return False
+    hold = held_by_notice(judged.path.node, fleet, policy)
+    return hold is None or hold.reason is not Reason.NOTICE_UNANSWERED

@@ -131,6 +131,7 @@ def estimate(
         kind = _kind_alone(hold, fleet)
         kinds[kind] += 1
         stuck[hold.reason if hold is not None else Reason.FAILED] += kind is _Kind.HELD
+    away = stuck[Reason.NODE_NOT_READY]
     for node in under_way:
         if (hold := node.path.hold) is not None and (_is_open_ended(hold) or _is_kept(node, hold)):
             stuck[hold.reason] += 1
@@ -138,7 +139,8 @@ def estimate(
     if not (under_way or waiting or stuck.total()):
         return None
     samples = samples_of(nodes)
-    without = _without(stuck) if samples is not None and (under_way or waiting) else 0
+    # A machine that is away keeps no other waiting, unless it is under way and has its place.
+    without = away if samples is not None and (under_way or waiting) and stuck.total() == away else 0
     if samples is None or stuck.total() > without:
         waits = [*(hold for hold, _ in held.values()), *(hold for hold in alone if hold is not None)]
         at, ends = _known_end(waits)
@@ -158,11 +160,6 @@ def estimate(
         return found
     late = found.finish > found.finish_by and not kinds[_Kind.AFTER_OTHERS]
     return msgspec.structs.replace(found, would_do=_would_do(found, samples, remaining)) if late else found
-
-
-def _without(stuck: Counter[Reason]) -> int:
-    """Return how many nodes are left out, if these alone are stuck: a machine that is away keeps no other waiting."""
-    return stuck[Reason.NODE_NOT_READY] if stuck.total() == stuck[Reason.NODE_NOT_READY] else 0
 
 
 def _fail_again(nodes: Sequence[NodeDecision], under_way: Sequence[NodeDecision]) -> str:

@@ -65,19 +65,21 @@ class Eviction(msgspec.Struct, frozen=True):
             return None
         return self.still_there(end - self.node.record.since)
 
-    def asked_until(self, patience: float) -> float:
-        """Return until when pods have to be given time to go after they were asked: their grace period, `patience` at most. It is
-        for ever while one is not known to have been asked, as by who was away meanwhile.
+    def asked_until(self, end: float, patience: float) -> float:
+        """Return until when pods have to be given time to go that were asked only after the end of their time, by who was away
+        before that: their grace period, `patience` at most. It is for ever while one is not known to have been asked.
         """
         if any(pod.uid not in self.node.refusals and self._before(pod) is None for pod in self._staying()):
             return inf
         first = (self.node.evicted.get(pod.owner.uid) for pod in self.evictable.pods if pod.deleting and pod.owner is not None)
-        begun = max((evicted.at for evicted in first if evicted is not None and not evicted.returns), default=0.0)
-        return begun + min(patience, max((pod.grace for pod in self.evictable.pods if pod.deleting), default=0.0))
+        late = [evicted.at for evicted in first if evicted is not None and not evicted.returns and evicted.at >= end]
+        if not late:
+            return 0.0
+        return min(late) + min(patience, max(pod.grace for pod in self.evictable.pods if pod.deleting))
 
     @property
     def _asked_until(self) -> float:
-        return self.asked_until(max(0.0, (self.until or 0.0) - self.node.record.since))
+        return 0.0 if self.until is None else self.asked_until(self.until, max(0.0, self.until - self.node.record.since))
 
     def still_there(self, seconds: float) -> str:
         """Say which pods have not gone after so many seconds."""
@@ -96,8 +98,11 @@ class Eviction(msgspec.Struct, frozen=True):
         staying = self._staying()
         due = [pod for pod in staying if self._again_at(pod, now) <= now]
         waits = [at for pod in staying if (at := self._again_at(pod, now)) > now]
+        hold = self._hold(staying)
+        if self.until is not None and now >= self.until:
+            hold = msgspec.structs.replace(hold, until=asked_until if now < asked_until < inf else None)
         return Wait(
-            self._hold(staying),
+            hold,
             actions=tuple(EvictPod(pod.ref, self.node.node.name, why="its node's driver is upgraded") for pod in due),
             recordon=not self.node.unschedulable,
             retry_at=min([*waits, *(at for at in (self.until, asked_until) if at is not None and now < at < inf)], default=None),

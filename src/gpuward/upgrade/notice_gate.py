@@ -37,6 +37,8 @@ from gpuward.upgrade.holding import undecided_for
 from gpuward.upgrade.progress import NodeProgress
 from gpuward.upgrade.windows import windows_of, with_room
 
+SLACK: Final = 60.0
+"""Seconds that a window has to be open longer than a notice that is given in it."""
 MOST_TOLD: Final = 50
 """Pods of a node that have an event of their own."""
 
@@ -100,10 +102,12 @@ def _too_short(node: Candidate, fleet: Fleet, policy: UpgradePolicy, before: flo
     windows = windows_of(rollout.waves[place].windows, rollout.windows) if place in fleet.wave_windows else rollout.windows
     if not windows or not keeps_to_windows(node, fleet):
         return None
-    long = with_room(state, windows, fleet.takes + before, fleet.now)
+    # A pass comes a moment after the opening: in a window that is as long as the notice nobody would ever start.
+    long = with_room(state, windows, fleet.takes + before + SLACK, fleet.now)
     if long.opened:
         return None
-    return Hold(WindowShut(long.changes, long.zone, long.shuts, long.takes, wave, before), node.record.since, long.changes)
+    takes = max(0.0, long.takes - SLACK)
+    return Hold(WindowShut(long.changes, long.zone, long.shuts, takes, wave, before), node.record.since, long.changes)
 
 
 def give_notice(path: NodeProgress, policy: UpgradePolicy, now: float) -> NodeProgress:

@@ -38,7 +38,7 @@ def gives_up_at(node: NodeFacts, policy: UpgradePolicy, since: float) -> float |
 def given_up_at(going: Eviction, since: float) -> float | None:
     """Return when a node is given up whose pods are evicted since then: not before they were asked to go."""
     at, settings = gives_up_at(going.node, going.policy, since), going.policy.rollout.undrainable
-    return None if at is None or settings is None else max(at, going.asked_until(settings.after))
+    return None if at is None or settings is None else max(at, going.asked_until(at, settings.after))
 
 
 def gives_up_within(policy: UpgradePolicy, seconds: float) -> bool:
