@@ -108,8 +108,9 @@ def test_who_promoted_before_a_requested_canary_was_lost_did_not_know_of_that(mo
     scenario()
 
 
+@pytest.mark.parametrize("ends", [False, True])
 @MODES
-def test_a_note_of_waves_that_may_not_be_written_is_told(mode: str) -> None:
+def test_a_note_of_waves_that_may_not_be_written_is_told_as_long_as_it_is_to_be_written(mode: str, ends: bool) -> None:
     def refuse(request: Request, proceed: Proceed) -> Answer | Stream:
         if request.method == "PATCH" and names.BEGUN_WAVES in (request.body or b"").decode():
             return refusal(Forbidden("a webhook wants no such annotation"))
@@ -133,7 +134,10 @@ def test_a_note_of_waves_that_may_not_be_written_is_told(mode: str) -> None:
         screen = " ".join(" ".join(await shown(stage)).split())
         assert "the operator says: WaveSoaking:" in screen
         assert told in screen
-        stage.transport.interfere = lambda _, proceed: proceed()
+        if ends:
+            await edit(stage, waves=None)
+        else:
+            stage.transport.interfere = lambda _, proceed: proceed()
         await stage.until(lambda: told not in condition_of(stage)[2], within=300)
 
     scenario()

@@ -39,6 +39,7 @@ from gpuward.kube.lease.election import Candidate
 from gpuward.kube.lease.ledger import LeaseLedger
 from gpuward.kube.lease.takeover import Takeover
 from gpuward.kube.resources import GVR, KINDS, NVIDIA_DRIVERS, POD_DISRUPTION_BUDGETS, RESOURCE_CLAIMS, ROLLOUT_POLICIES
+from gpuward.model.actions import PatchAnnotations
 from gpuward.model.driver_images import DriverImages
 from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
@@ -178,6 +179,9 @@ class Operator:
 
     def _planned(self, seen: Pass[PoliciesInForce, Plan]) -> None:
         self.plan = seen.decision or self.plan
+        if seen.decision is not None:
+            self.cluster.notes_are(f"{action.kind} {action.ref.name}" for action in seen.decision.actions
+                                   if isinstance(action, PatchAnnotations))
 
     def _works(self) -> Iterable[tuple[str, Callable[[], Awaitable[None]]]]:
         yield "pods", partial(self._pods.run, self.cluster.watcher())

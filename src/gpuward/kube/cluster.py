@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from random import Random
 from typing import Any, Final
@@ -40,6 +40,8 @@ from gpuward.wire.policies import oldest_first
 
 Report = Callable[[GVR, errors.GpuwardError | None], None]
 
+NOTED_ON: Final = ("ClusterPolicy ", "NVIDIADriver ")
+"""The kinds of policies on which waves are noted, as their refusals are kept."""
 SETTLE_EVERY: Final = 1.0
 """Seconds between attempts to learn what became of a write without an answer."""
 
@@ -361,6 +363,13 @@ class Cluster:
     def noted_waves(self, kind: str, ref: Ref, refusal: str) -> None:
         """Take it how a note of a rollout's waves on its policy ended: refused with what, if it was."""
         if self._memory.wrote_daemonset(f"{kind} {ref.name}", ref.uid, refusal) is not None:
+            self.touch()
+
+    def notes_are(self, wanted: Iterable[str]) -> None:
+        """Forget the refusals of notes of waves but for those that are to be written still: kind and name of their policies."""
+        refused = {key for key in self._memory.untaken if key.startswith(NOTED_ON)}
+        for key in refused.difference(wanted):
+            del self._memory.untaken[key]
             self.touch()
 
     def applied(self, kind: str, ref: Ref, last: Applied | None) -> None:
