@@ -198,11 +198,16 @@ def test_places_are_kept_and_counted_and_told() -> None:
     assert starts(unanswered, "n2"), "it has given its place to others"
 
 
-def test_a_drain_tells_all_that_it_takes_and_only_where_gpu_pods_have_to_go() -> None:
-    drains = policy(drain=DrainSettings(enable=True))
-    plan = decided(cluster(build.gpu_pod(), build.pod(name="web")), drains)
-    patch = next(action for action in plan.actions if isinstance(action, PatchNode))
-    assert sorted(pod.name for pod, _ in patch.pod_events) == ["train", "web"]
+def test_what_only_a_drain_takes_is_told_where_gpu_pods_may_not_be_evicted() -> None:
+    drains = policy(Acknowledge.REQUIRED, drain=DrainSettings(enable=True, force=True))
+    told_of = {}
+    for blocked in (False, True):
+        pods = [build.gpu_pod(), build.pod(name="web"), *([build.gpu_pod(name="bare", owner=None)] if blocked else [])]
+        plan = decided(cluster(*pods), drains)
+        (patch,) = [action for action in plan.actions if isinstance(action, PatchNode)]
+        told_of[blocked] = sorted(pod.name for pod, _ in patch.pod_events)
+    assert told_of == {False: ["train"], True: ["bare", "train", "web"]}
+    assert starts(decided(cluster(acknowledged(), build.pod(name="web"), notice=GIVEN), drains)), "web goes on, and is not asked"
     assert starts(decided(cluster(build.pod(name="web")), drains))
 
 

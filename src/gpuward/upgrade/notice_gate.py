@@ -45,9 +45,10 @@ MOST_TOLD: Final = 50
 
 def pods_told(node: NodeFacts, policy: UpgradePolicy) -> tuple[PodView, ...]:
     """Return the pods that an upgrade of a node would evict, and that have something to lose by that."""
-    if node.restart_only or node.to_evict.empty:  # a drain comes only where GPU pods do not go
+    if node.restart_only or node.to_evict.empty:
         return ()
-    going = node.to_drain if policy.drain.enable else node.to_evict
+    # A drain comes only where GPU pods do not go: what it takes besides is told where some may not.
+    going = node.to_drain if policy.drain.enable and node.to_evict.blocked else node.to_evict
     return tuple(pod for pod in going.pods if not (pod.finished or pod.deleting or pod.acknowledged == ALWAYS))
 
 

@@ -286,5 +286,5 @@ def _believed(path: NodeProgress, now: float) -> NodeProgress:
     before = path.node.record
     record = Record(
         State.DONE, since=now, started=before.started, pods=before.pods, target=before.target, loaded=before.loaded,
-        domain=before.domain, wave_labels=before.wave_labels, proven=first_done(path.node))
+        domain=before.domain, stopping=before.stopping, wave_labels=before.wave_labels, proven=first_done(path.node))
     return msgspec.structs.replace(path, node=msgspec.structs.replace(path.node, record=record), adopted=True)
