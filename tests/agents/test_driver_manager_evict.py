@@ -254,3 +254,38 @@ def test_pods_that_come_again_and_again_are_evicted_ever_less_often_and_named(tm
     assert 20 < next(numbers) < 100
     assert "came again after evictions" in said.getvalue()
     assert server.cordons == [True, False]
+
+
+def test_pods_that_are_there_when_the_drain_begins_are_not_taken_for_ones_that_come_again(tmp_path: Path) -> None:
+    """The pod with the GPU was asked before: where a budget lets the others go one by one, each was asked later than the last."""
+    for folder in ("root/run/nvidia", "sys/module/nvidia", "proc"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "sys/module/nvidia/refcnt").write_text("0\n")
+    tool = tmp_path / "rmmod"
+    tool.write_text(f"#!/bin/sh\nrm -r {tmp_path}/sys/module/$2\n")
+    tool.chmod(0o755)
+    machine = Machine(tmp_path / "root", tmp_path / "sys", tmp_path / "proc", module_tool=str(tool))
+    server, said, now, last = Server([]), io.StringIO(), [0.0], [0.0]
+    web = [{**TRAIN, "metadata": {**TRAIN["metadata"], "name": f"web-7d9f-{number}", "uid": f"w-{number}"},
+            "spec": {"nodeName": "gpu-1", "containers": [{"name": "web"}]}} for number in range(8)]
+
+    def create(path: str, body: dict[str, Any]) -> dict[str, Any]:
+        if path.endswith("/eviction"):
+            name = path.split("/")[-2]
+            if name == "train" and now[0] < 110.0:
+                raise errors.Forbidden("not now")
+            if name != "train":
+                if now[0] < last[0] + 3.0:
+                    raise errors.TooManyRequests("budget")
+                last[0] = now[0]
+            server.pods = [each for each in server.pods if each["metadata"]["name"] != name]
+        return body
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    server.create, server.pods = create, [TRAIN, *web]  # type: ignore[method-assign]
+    DriverManager(Settings("gpu-1", timeout=100.0), machine, server, Teller(said),
+                  monotonic=lambda: now[0], sleep=sleep).uninstall()
+    assert "came again" not in said.getvalue()
+    assert server.cordons == [True, False]

@@ -232,7 +232,7 @@ class DriverManager:
 
     def _evict(self, pods: tuple[Ref, ...], wait: Wait) -> None:
         self._since.setdefault(wait, self.monotonic())
-        evicted = [pod for pod in self._newcomers.due(pods, self.monotonic())
+        evicted = [pod for pod in self._newcomers.due(pods, wait, self.monotonic())
                    if wait not in self._overdue() and self._is_evicted(pod)]  # each may take a webhook its time
         self._newcomers.evicted(evicted, self.monotonic())
         asked = [f"{pod.namespace}/{pod.name}" + (f" ({self._refused[pod]})" if pod in self._refused else "") for pod in pods]
