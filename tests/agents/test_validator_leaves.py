@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
-from tests.agents.test_validator import OUTPUT, PATIENCE, Cluster, Machine, cluster, until
+from tests.agents.test_validator import NODE, OUTPUT, PATIENCE, Cluster, Machine, cluster, until
 
 __all__ = ["cluster"]
 
@@ -67,3 +68,18 @@ def test_files_of_modules_go_that_a_driver_no_longer_brings(cluster: Cluster, tm
         assert code == 0, words
         assert ("nvidia-fs-ready" in machine.left()) is (gds == "true")
         assert "gdrcopy-ready" in machine.left()
+
+
+def test_what_hosts_are_for_is_taken_back_by_a_pod_that_goes_before_all_is_validated(cluster: Cluster, tmp_path: Path) -> None:
+    """The node may be for another kind of virtual machines when the next pod comes, and others read the file before that."""
+    machine = Machine(tmp_path, cluster.kubeconfig)
+    for name in ("vgpu-manager-ready", "toolkit-ready"):
+        machine.file(f"root/{OUTPUT}/{name}", "")
+    process = machine.begin(COMPONENT="vfio-pci", WITH_WAIT="true", NODE_NAME=NODE)
+    assert process.stdout is not None
+    assert "waiting: there is no GPU" in process.stdout.readline()
+    assert machine.left()["workload-type"] == "vm-passthrough\n"
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert sorted(machine.left()) == ["toolkit-ready"]

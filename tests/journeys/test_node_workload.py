@@ -268,3 +268,20 @@ async def test_a_label_that_asks_for_an_unknown_workload_is_told_of(stage: Stage
     assert told in (await explanation_of(stage, "gpu-1")).notes
     assert (await explanation_of(stage, "gpu-2")).notes == ()
     assert f"node gpu-1: {told}" in await shown(stage)
+
+
+@on_stage(gpu_nodes=1)
+async def test_a_host_is_validated_anew_for_another_kind_of_virtual_machines(stage: Stage) -> None:
+    """Its validator's files said that vGPUs are not needed: what offers them looked for some before any was made."""
+    await stage.installed()
+    await stage.patch_policy("vgpuManager", {"enabled": True, "repository": "r.example", "image": "vgpu-manager", "version": OLD})
+    await stage.patch_policy("sandboxWorkloads", {"enabled": True})
+    seen: set[str] = set()
+    for kind in (PASSTHROUGH, "vm-vgpu", PASSTHROUGH):
+        await stage.label("gpu-1", names.WORKLOAD_CONFIG, kind)
+        await stage.rest(300)
+        validator, = stage.pods(names.SANDBOX_VALIDATOR_APP, "gpu-1")
+        assert validator["metadata"]["uid"] not in seen
+        seen.add(validator["metadata"]["uid"])
+        assert len(stage.pods("nvidia-sandbox-device-plugin-daemonset", "gpu-1")) == 1
+        assert not stage.cordons()

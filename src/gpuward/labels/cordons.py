@@ -24,6 +24,7 @@ from gpuward.model.workloads import HOST_DRIVERS
 
 _BRING: Final = HOST_DRIVERS | names.PLACED_BY
 """The labels by which drivers come and go."""
+_VALIDATOR: Final = names.DEPLOY_PREFIX + "sandbox-validator"
 HANDED_OVER_WITHIN: Final = 60.0
 """Seconds after which a host has its device plugin back where nobody has taken its driver."""
 _THEIRS: Final = (names.INITIALLY_UNSCHEDULABLE, names.DRIVER_MANAGER_CORDON)
@@ -134,7 +135,15 @@ def _unless_offered(patch: PatchNode, node: NodeView, pods: Sequence[PodView], l
         return without_offers(patch)
     if not leaving.stops_offers(_with(node, offers), pods):
         return patch
-    return msgspec.structs.replace(patch, labels=offers, annotations={}, drivers=None) if offers else None
+    labels = {**offers, **_validated_anew(node, patch)}
+    return msgspec.structs.replace(patch, labels=labels, annotations={}, drivers=None) if offers else None
+
+
+def _validated_anew(node: NodeView, patch: PatchNode) -> dict[str, None]:
+    """Return the change by which the validator of a host goes that is for the node's next kind of virtual machines, too: what it
+    has said of the kind before would hold no more. It comes again with the next driver.
+    """
+    return {_VALIDATOR: None} if node.labels.get(_VALIDATOR) == "true" and _VALIDATOR not in patch.labels else {}
 
 
 def without_offers(patch: PatchNode | None) -> PatchNode | None:

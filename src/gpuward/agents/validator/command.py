@@ -13,7 +13,7 @@ from gpuward.agents.environment import machine_of, teller_of
 from gpuward.agents.host import HostError
 from gpuward.agents.signals import await_signal, hold_signals
 from gpuward.agents.telling import with_notes
-from gpuward.agents.validator.facts import WORKLOAD_TYPE, ValidatorSettings, is_status_file, left_by
+from gpuward.agents.validator.facts import OF_MACHINES, WORKLOAD_TYPE, ValidatorSettings, is_status_file, left_by
 from gpuward.agents.validator.settings import ValidatorCall, read_settings
 from gpuward.agents.waiting import Patience, ToldToEndError, end_by_signals, no_more_signals
 
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from gpuward.agents.host import Host
     from gpuward.agents.telling import Teller
 
-OF_VALIDATOR: Final = ("toolkit", "cuda", "plugin")
-"""What only the validator's own pod validates, after the driver: when it ends there, what it has said before holds no more."""
+OF_VALIDATOR: Final = ("toolkit", "cuda", "plugin", *OF_MACHINES)
+"""What only a validator's own pod validates, not those of other operands, as the driver: when it ends there, what it has said
+before holds no more.
+"""
 
 
 def nvidia_validator(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
