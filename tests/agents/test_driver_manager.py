@@ -281,6 +281,23 @@ def test_told_to_end_it_gives_the_node_back_within_a_second(node: Node, number: 
     assert node.last_words() == f"told to end by {number.name}; the node was given back"
 
 
+@pytest.mark.parametrize("later", ["", "example.com/other"])
+def test_a_label_of_ones_own_comes_back_though_the_next_one_is_not_told_of_it(node: Node, later: str) -> None:
+    """The driver pod that is killed may be replaced by one with another NODE_LABEL_FOR_GPU_POD_EVICTION."""
+    node.client("example.com/gpus")
+    node.load()
+    (node.folder / "sys/busy").touch()
+    process = node.begin(NODE_LABEL_FOR_GPU_POD_EVICTION="example.com/gpus")
+    node.until(node.calls)
+    process.kill()
+    process.communicate()
+    assert node.now()["metadata"]["labels"]["example.com/gpus"] == PAUSED
+    (node.folder / "sys/busy").unlink()
+    code, said = node.run(NODE_LABEL_FOR_GPU_POD_EVICTION=later)
+    assert code == 0, said
+    assert node.now()["metadata"]["labels"]["example.com/gpus"] == "true"
+
+
 @pytest.mark.parametrize("full", [False, True])
 def test_where_nobody_listens_any_more_the_node_is_given_back(node: Node, full: bool) -> None:
     node.load()

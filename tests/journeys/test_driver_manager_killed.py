@@ -64,6 +64,20 @@ def test_a_node_that_gets_no_driver_any_more_is_given_back(mode: str) -> None:
     story()
 
 
+@on_stage(gpu_nodes=2)
+async def test_a_label_of_peoples_own_that_the_note_names_is_given_back_too(stage: Stage) -> None:
+    await stage.installed()
+    await stage.label("gpu-1", names.DEPLOY_DRIVER, "pre-installed")
+    await stage.rest(60)
+    await left(stage)
+    await stage.user.patch_merge(resources.NODES, "gpu-1", {"metadata": {
+        "annotations": {names.DRIVER_MANAGER_PAUSE: "example.com/gpus"},
+        "labels": {"example.com/gpus": PAUSED, "example.com/others": PAUSED}}})
+    await stage.rest(60)
+    assert stands(stage) == GIVEN_BACK
+    assert [stage.labels("gpu-1")[f"example.com/{name}"] for name in ("gpus", "others")] == ["true", PAUSED]
+
+
 def test_a_node_whose_drivers_were_switched_off_is_given_back() -> None:
     @on_stage(gpu_nodes=2)
     async def story(stage: Stage) -> None:

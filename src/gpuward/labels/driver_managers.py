@@ -10,7 +10,7 @@ from gpuward import names
 from gpuward.model.actions import PatchNode
 from gpuward.model.cordons import is_driver_managers, is_of_nvidias, is_somebody_elses
 from gpuward.model.driver import is_driver_daemonset, is_driver_pod, is_hosts_daemonset, is_hosts_driver_pod, owner_uid
-from gpuward.model.pauses import restore_labels
+from gpuward.model.pauses import labels_noted, restore_labels
 from gpuward.model.record import CordonOwner
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST, State
@@ -71,7 +71,8 @@ def _paused(node: NodeView) -> dict[str, str]:
     """
     if names.DRIVER_MANAGER_PAUSE not in node.annotations:
         return {}
-    return {key: value for key, value in restore_labels(node.labels).items() if key not in HOST_DRIVERS}
+    found = restore_labels(node.labels, *labels_noted(node.annotations[names.DRIVER_MANAGER_PAUSE]))
+    return {key: value for key, value in found.items() if key not in HOST_DRIVERS}
 
 
 def _is_upgrades(node: NodeView) -> bool:
@@ -82,7 +83,9 @@ def _with(patch: PatchNode | None, node: NodeView, pods: Sequence[PodView], labe
           notes: Sequence[str]) -> PatchNode:
     base = patch or PatchNode(node.ref, has_annotations=node.has_annotations, why="no driver manager is at work there")
     # A driver manager that pauses labels at this moment has not left its note for nothing.
-    read = [key for key in node.labels if key.startswith(names.DEPLOY_PREFIX)] if names.DRIVER_MANAGER_PAUSE in notes else []
+    own = labels_noted(node.annotations.get(names.DRIVER_MANAGER_PAUSE))
+    read = [key for key in node.labels if key.startswith(names.DEPLOY_PREFIX) or key in own] if (
+        names.DRIVER_MANAGER_PAUSE in notes) else []
     return msgspec.structs.replace(
         base,
         labels={**labels, **base.labels},

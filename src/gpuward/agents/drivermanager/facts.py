@@ -49,6 +49,8 @@ class Facts:
     """Whether the node's cordon is that one."""
     pause_noted: bool = False
     """Whether the node has the note of a pause of the driver manager's."""
+    noted_labels: tuple[str, ...] = ()
+    """Labels of people's own that this note names."""
     loaded: bool = False
     modules: tuple[str, ...] = ()
     """Those of the driver that are loaded, in the order in which they can be unloaded."""

@@ -20,7 +20,7 @@ from gpuward.agents.drivermanager.vfio import PCI, bound_to_vfio, users_of_vfio
 from gpuward.agents.host import DeviceUser, Host, HostError, KernelBusyError
 from gpuward.model.claims import ClaimView
 from gpuward.model.driver import comes_with_driver, is_validation
-from gpuward.model.pauses import MARKER
+from gpuward.model.pauses import MARKER, labels_noted, note_of
 from gpuward.model.policy import DrainSettings, PodDeletionSettings, UpgradePolicy
 from gpuward.model.rollout import DeviceHolders, RolloutSettings
 from gpuward.model.views import PodView
@@ -86,6 +86,11 @@ class Gatherer:
         self._meta = node["metadata"]
         self.resource_version = self._meta.get("resourceVersion", "")
         return _of_node(node)
+
+    def note(self) -> str:
+        """Return the note of a pause, with what is noted already: an earlier attempt may have paused another label."""
+        before = labels_noted((self._meta.get("annotations") or {}).get(names.DRIVER_MANAGER_PAUSE))
+        return note_of([*before, *([self.settings.custom_label] if self.settings.custom_label else [])])
 
     def writer(self, label: str) -> str:
         """Return who else wrote a label, or without one a cordon, as far as the node that was read last says so."""
@@ -215,6 +220,7 @@ def _of_node(node: Object) -> Facts:
         unschedulable=unschedulable,
         noted=noted,
         pause_noted=names.DRIVER_MANAGER_PAUSE in annotations,
+        noted_labels=labels_noted(annotations.get(names.DRIVER_MANAGER_PAUSE)),
         cordoned=noted and unschedulable and not _is_of_others(meta),
     )
 

@@ -63,7 +63,8 @@ def stays(facts: Facts, settings: Settings) -> bool:
 
 def give_back(facts: Facts, settings: Settings) -> Finish:
     """Return what gives the node back, whatever came of it. Where the operator upgrades the node, the cordon is its own."""
-    return Finish(restore_labels(facts.labels, settings.custom_label), uncordon=facts.cordoned and not facts.policy,
+    return Finish(restore_labels(facts.labels, settings.custom_label, *facts.noted_labels),
+                  uncordon=facts.cordoned and not facts.policy,
                   forget=facts.noted and not facts.cordoned, forget_pause=facts.pause_noted)
 
 

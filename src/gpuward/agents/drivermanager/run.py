@@ -191,7 +191,7 @@ class DriverManager:
         for label in labels:
             self._give_up_insisting(label, f"sets the label {label} back again and again", gatherer)
         self.teller.say(f"pausing operands: {_said(labels)}")
-        self._patch_node(gatherer, labels=labels, annotations={names.DRIVER_MANAGER_PAUSE: "true"})
+        self._patch_node(gatherer, labels=labels, annotations={names.DRIVER_MANAGER_PAUSE: gatherer.note()})
         self._insist(tuple(labels))
 
     def _give_up_insisting(self, label: str, does: str, gatherer: Gatherer) -> None:
@@ -370,7 +370,7 @@ class DriverManager:
                 step = give_back(gatherer.of_node(), self.settings)
                 if self._in_doubt and step == NOTHING:
                     # A write that has had no answer comes through no more once the node has changed.
-                    self._patch_node(gatherer, annotations={names.DRIVER_MANAGER_PAUSE: "true"})
+                    self._patch_node(gatherer, annotations={names.DRIVER_MANAGER_PAUSE: gatherer.note()})
                     step = give_back(gatherer.of_node(), self.settings)
                 given = self._finish(step, gatherer)
             except errors.NotFound:  # the node itself has gone
