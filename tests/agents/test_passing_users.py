@@ -44,3 +44,22 @@ def test_who_uses_a_gpu_for_a_moment_now_and_then_is_none_who_has_not_ended(
     DriverManager(settings, place.machine, server, Teller(place.said), monotonic=lambda: now[0], sleep=sleep).uninstall()
     assert server.pods == [web], place.said.getvalue()
     assert not place.machine.modules()
+
+
+def test_time_in_which_nothing_ran_counts_for_nothing(tmp_path: Path) -> None:
+    """As where the machine was suspended: pods that had been evicted could not end either, and the whole node was drained."""
+    place = Place(tmp_path, "nvidia")
+    server, now = place.server, [0.0]
+    web = {**TRAIN, "metadata": {**TRAIN["metadata"], "name": "web", "uid": "w"}, "spec": {"containers": [{"name": "web"}]}}
+    train = {**TRAIN, "metadata": {**TRAIN["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    server.pods = [train, web]
+
+    def sleep(seconds: float) -> None:
+        now[0] += 3600.0 if 10.0 <= now[0] < 12.0 else seconds
+        if now[0] > 3620.0:
+            server.pods = [pod for pod in server.pods if pod is not train]
+
+    DriverManager(Settings("gpu-1", timeout=60.0), place.machine, server, Teller(place.said), monotonic=lambda: now[0],
+                  sleep=sleep).uninstall()
+    assert server.pods == [web], place.said.getvalue()
+    assert not place.machine.modules()

@@ -50,6 +50,10 @@ RESTS: Final = 20.0
 """How many times as long the pause after a look is, at least, as that had a processor: there may be thousands of processes."""
 LONGEST_REST: Final = 10.0
 """Seconds."""
+STOOD_STILL: Final = 30.0
+"""Seconds by which a pause is longer than it should be where the process was stopped, mostly with its machine: nothing that is
+waited for could end meanwhile.
+"""
 INSISTING: Final = 30
 """How often something is written again that somebody undoes, at most once a look."""
 GPU_HELD: Final = ("a GPU does not answer, or somebody does not give it up; see `dmesg` on the node, end what uses the GPU, "
@@ -228,7 +232,11 @@ class DriverManager:
             self._since.pop(ANEW[wait], None)
         self.teller.say(said)
         self._events.waiting(wait, begun, said)
+        asleep = self.monotonic()
         self.sleep(self._rest)
+        if (still := self.monotonic() - asleep - self._rest) >= STOOD_STILL:
+            self.teller.say(f"stood still for {still:.0f} s: what is waited for has so much longer")
+            self._since = {each: since + still for each, since in self._since.items()}
 
     def _evict(self, pods: tuple[Ref, ...], wait: Wait) -> None:
         self._since.setdefault(wait, self.monotonic())
