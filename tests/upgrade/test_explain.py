@@ -44,7 +44,7 @@ def test_a_sentence_says_all_its_arguments(reason: Reason) -> None:
 
 @pytest.mark.parametrize(("what", "text"), [
     (BudgetUsedUp(Ref("ml", "a"), Ref("ml", "b"), 1, 1),
-     "disruption budget ml/b lets 1 pod go now and nodes under way need 1; pod ml/a is under it"),
+     "disruption budget ml/b lets 1 pod go now and nodes ahead of this one need 1; pod ml/a is under it"),
     (BudgetUsedUp(Ref("ml", "a"), Ref("ml", "b"), 0, 2),
      "disruption budget ml/b lets none go now; pod ml/a is under it"),
     (Limit(Reason.UNAVAILABLE_LIMIT, 1, 1, ("a",)), "maxUnavailable allows 1, and 1 is out of service already (a)"),

@@ -67,7 +67,7 @@ SENTENCES: dict[Reason, str] = {
     "with `gpuward retry`",
     Reason.BUDGET_BLOCKS: "disruption budget {budget} would never let pod {pod} go: it wants "
     "{desired:healthy pod|healthy pods}, and {expected:is|are} there",
-    Reason.BUDGET_USED_UP: "disruption budget {budget} lets {allowed:pod|pods} go now and nodes under way need {claimed}; "
+    Reason.BUDGET_USED_UP: "disruption budget {budget} lets {allowed:pod|pods} go now and nodes ahead of this one need {claimed}; "
     "pod {pod} is under it",
     Reason.DOMAIN_LIMIT: "the RolloutPolicy lets {limit:node|nodes} of a domain be out of service, and of {domain} "
     "{used:is|are} already ({nodes})",
@@ -130,7 +130,7 @@ WITH_NOTICE = {
 }
 """Said where nodes have a place that are in service as yet, as they were given notice."""
 NONE_NOW = "disruption budget {budget} lets none go now; pod {pod} is under it"
-"""Said where a budget has no room, whatever nodes under way need of it."""
+"""Said where a budget has no room, whatever nodes ahead of this one need."""
 DRIVER_FOLLOWS = ("nothing offers its GPUs any more: its driver, pod {pod}, goes once that is so on all hosts that lose it, "
                   "after 45 s at the latest")
 """Said where the driver pod is not asked to stop yet."""
