@@ -32,8 +32,8 @@ from gpuward.report.nodes import node_reports
 from gpuward.report.pools import pool_reports
 from tests.journeys.stage import Stage
 
-_KINDS = {"node": resources.NODES, "clusterpolicy": resources.CLUSTER_POLICIES, "nvidiadriver": resources.NVIDIA_DRIVERS,
-          "rolloutpolicy": resources.ROLLOUT_POLICIES}
+_KINDS = {"node": resources.NODES, "pod": resources.PODS, "clusterpolicy": resources.CLUSTER_POLICIES,
+          "nvidiadriver": resources.NVIDIA_DRIVERS, "rolloutpolicy": resources.ROLLOUT_POLICIES}
 
 
 @asynccontextmanager
@@ -89,9 +89,7 @@ async def explanation_of(stage: Stage, node: str) -> Explanation:
 
 
 async def obey(stage: Stage, command: str) -> None:
-    """Do what a command of `gpuward explain` does: kubectl patch, label or delete, or echo to kubectl apply, of what has
-    no namespace.
-    """
+    """Do what a command of `gpuward explain` does: kubectl patch, label, annotate or delete, or echo to kubectl apply."""
     words = shlex.split(command)
     if words[0] == "echo":
         body = json.loads(words[1])
@@ -99,12 +97,12 @@ async def obey(stage: Stage, command: str) -> None:
         return
     kind = _KINDS[words[2]]
     if words[1] == "delete":
-        await stage.user.delete(kind, words[3])
+        await stage.user.delete(kind, words[3], namespace=words[words.index("-n") + 1] if "-n" in words else "")
         return
-    if words[1] == "label":
-        labels = {key.removesuffix("-"): value or None for word in words[4:] if not word.startswith("--")
+    if words[1] in ("label", "annotate"):
+        found = {key.removesuffix("-"): value or None for word in words[4:] if not word.startswith("--")
                   for key, _, value in (word.partition("="),)}
-        await stage.user.patch_merge(kind, words[3], {"metadata": {"labels": labels}})
+        await stage.user.patch_merge(kind, words[3], {"metadata": {"labels" if words[1] == "label" else "annotations": found}})
         return
     assert words[:2] == ["kubectl", "patch"]
     await stage.user.patch_merge(kind, words[3], json.loads(words[words.index("-p") + 1]))

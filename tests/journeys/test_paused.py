@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpuward import names
 from gpuward.cli.look import shown
 from gpuward.cli.pause import pause_rollouts
 from gpuward.cli.resume import resume_paused
@@ -16,7 +17,7 @@ from gpuward.report.nodes import node_reports
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
 from tests.journeys.looking import condition_of, explanation_of, looking, obey, reason_of, status_of
-from tests.journeys.stage import NEW, POLICY, Stage, on_stage, policy
+from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage, policy
 from tests.journeys.test_driver_truth import rollout
 from tests.journeys.test_explained import metric
 from tests.journeys.test_nvidiadriver import driver_pods, label_pools, make, nvidia_driver, set_driver
@@ -254,3 +255,21 @@ async def test_what_pauses_an_nvidiadriver_is_named_and_what_ends_it(stage: Stag
     for command in remedy.commands:
         await obey(stage, command)
     await stage.upgraded(NEW, within=900)
+
+
+@on_stage(gpu_nodes=3, upgrade=ONE)
+async def test_beside_nodes_for_virtual_machines_a_driver_is_replaced_by_hand_as_explain_says(stage: Stage) -> None:
+    await stage.installed()
+    await stage.user.patch_merge(resources.NODES, "gpu-3", {"metadata": {"labels": {names.WORKLOAD_CONFIG: "vm-passthrough"}}})
+    await stage.patch_policy("sandboxWorkloads/enabled", True)
+    await stage.rest(300)
+    stage.run_pod("training", "gpu-2", owned=True)
+    await stage.patch_policy("driver/version", NEW)
+    await stage.rest(120)
+    assert (await explanation_of(stage, "gpu-2")).remedies == (), "no driver is replaced under a pod"
+    (remedy,) = (await explanation_of(stage, "gpu-1")).remedies
+    assert stage.driver("gpu-1") == OLD
+    for command in remedy.commands:
+        await obey(stage, command)
+    await stage.until(lambda: stage.driver("gpu-1") == NEW, within=900)
+    assert stage.driver("gpu-2") == OLD

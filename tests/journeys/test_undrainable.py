@@ -11,8 +11,10 @@ from gpuward import names
 from gpuward.cli.nodes import retry_nodes, skip_nodes
 from gpuward.kube import resources
 from gpuward.model.states import State
+from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.messages import Answer, Request, Stream
+from kubesandbox.sim.faults import Fault
 from tests.journeys.looking import explanation_of, status_of
 from tests.journeys.stage import NEW, OLD, Proceed, Stage, on_stage
 from tests.journeys.test_removed import COMPILED, MODES, NVIDIADRIVER, installed, users
@@ -22,9 +24,10 @@ from tests.journeys.test_windows import ask
 HOUR = 3600
 
 
-async def unending(stage: Stage, mode: str, nodes: tuple[str, ...] = ("gpu-1",), waves: Sequence[Any] = (), **rules: Any) -> str:
+async def unending(stage: Stage, mode: str, nodes: tuple[str, ...] = ("gpu-1",), waves: Sequence[Any] = (), out: int = 1,
+                   **rules: Any) -> str:
     """Run pods that a finalizer keeps, let evictions take as long as they want, and ask for another driver."""
-    await installed(stage, mode, out=1)
+    await installed(stage, mode, out=out)
     if mode == NVIDIADRIVER:
         body = {"spec": {"upgradePolicy": {"podDeletion": {"timeoutSeconds": 0}}}}
         await stage.user.patch_merge(resources.NVIDIA_DRIVERS, "default", body)
@@ -236,5 +239,20 @@ def test_a_canary_whose_only_node_is_given_up_lets_no_later_wave_start(behaviour
         assert {stage.hold(node) for node in ("gpu-2", "gpu-3")} == {"WaveNotDone"}
         await free(stage, "gpu-1")
         await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=2 * HOUR)
+
+    scenario()
+
+
+@pytest.mark.parametrize("behaviour", ["Skip", "Quarantine"])
+def test_nodes_are_not_stopped_behind_a_canary_that_can_do_without_the_node_that_was_given_up(behaviour: str) -> None:
+    @on_stage(gpu_nodes=3, upgrade={"maxParallelUpgrades": 2})
+    async def scenario(stage: Stage) -> None:
+        stage.sandbox.faults.add(Fault(FaultKind.DRIVER_NEVER_READY, node="gpu-2", image=f"*{NEW}*"))
+        canary = [{"name": "canary", "nodes": 2}]
+        await unending(stage, COMPILED, out=2, waves=canary, behaviour=behaviour, after="2m")
+        await stage.until(lambda: stage.hold("gpu-1") in ("Undrainable", "Quarantined"), within=HOUR)
+        assert (stage.hold("gpu-2"), stage.hold("gpu-3")) == ("DriverStarting", "WaveNotDone")
+        found = {each["group"]: each["reasons"] for each in (await status_of(stage))["groups"]}
+        assert found.get("waiting") == {"WaveNotDone": 1}, found
 
     scenario()

@@ -17,7 +17,7 @@ from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.sim.faults import Fault
 from tests.cli.verbs import said
-from tests.journeys.looking import condition_of, explanation_of, looking, status_of
+from tests.journeys.looking import condition_of, explanation_of, looking, obey, status_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_nvidiadriver import driver_pods, nvidia_driver, set_driver, with_pools
 from tests.journeys.test_removed import MODES, installed, remove, users
@@ -567,3 +567,24 @@ async def test_a_wave_is_promoted_that_nodes_wait_for_and_no_other(stage: Stage)
     assert "as nodes wait for wave second" in (await promote(stage, wave="canary"))[0], "said twice it lets no further wave go"
     await stage.rest(60)
     assert on_new(stage) == ["gpu-1", "gpu-2"]
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_node_without_its_driver_pod_that_waits_for_a_wave_may_be_upgraded_before_its_turn(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, waves=[{"name": "canary", "nodes": 1, "soak": "24h"}])
+    await stage.rest(10)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.driver("gpu-1") == NEW and stage.hold("gpu-3") == "WaveSoaking", within=3600)
+    taint = {"key": "maint", "effect": "NoExecute"}
+    await stage.user.patch_merge(resources.NODES, "gpu-3", {"spec": {"taints": [taint]}})
+    await stage.rest(120)
+    await stage.user.patch_merge(resources.NODES, "gpu-3", {"spec": {"taints": None}})
+    await stage.rest(120)
+    remedy = (await explanation_of(stage, "gpu-3")).remedies[0]
+    assert remedy.do.startswith("upgrade this node before its turn")
+    for command in remedy.commands:
+        await obey(stage, command)
+    await stage.until(lambda: stage.driver("gpu-3") == NEW and stage.state("gpu-3") == State.DONE, within=900)
+    assert stage.driver("gpu-2") == OLD
+    assert [one.do for one in (await explanation_of(stage, "gpu-2")).remedies if "before its turn" in one.do] == []

@@ -27,7 +27,8 @@ def behind_stuck_waves(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce
         for node in gather(snapshot, policy):
             goes = node.moving.owner if node.moving is not None else policy.driver
             driver[node.node.name] = goes if goes in known else policy.driver
-            if is_unable(node):  # its wave does not wait for it, once another one of it is done
+            given_up = node.record.given_up is not None and not node.retargeted
+            if given_up or is_unable(node):  # its wave does not wait for it, once another one of it is done
                 unable.add(node.node.name)
     held = {name for name, status in plan.nodes.items() if when_of(status) in _STUCK}
     stuck = set[tuple[str, str]]()

@@ -5,7 +5,7 @@ Reasons that are missing here wait for something that nobody needs to do, or tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import msgspec
@@ -60,13 +60,22 @@ replace = msgspec.structs.replace
 UNPAUSE = "set autoUpgrade: true"
 
 
-def candidates(question: Question) -> Iterable[Candidate]:
+def candidates(question: Question) -> Iterator[Candidate]:
     """Return what might help."""
+    yield from _serve_alone(question)
     find = _CANDIDATES.get(question.hold.reason)
-    return find(question) if find is not None else ()
+    yield from find(question) if find is not None else ()
 
 
 # Settings and labels.
+
+
+def _serve_alone(question: Question) -> Iterator[Candidate]:
+    """Ask for a node that has no driver pod before its turn: its GPUs are served by nobody meanwhile."""
+    node = question.node
+    if node.driver is None and node.withheld and node.state is State.UPGRADE_REQUIRED and question.hold.reason.concerns_fleet:
+        do = "upgrade this node before its turn: no driver pod serves its GPUs until then"
+        yield fixes.request_upgrade(question.view, do).risking(_evicts(question))
 
 
 def _unskip(question: Question) -> Iterator[Candidate]:
@@ -79,8 +88,14 @@ def _unpause(question: Question) -> Iterator[Candidate]:
     if case.policy.switches.off or not machines:
         fix = policy_fixes.change_policy(case, UNPAUSE, {"autoUpgrade": True}, replace(case.policy, auto_upgrade=True))
         yield replace(fix, change=partial(policy_fixes.switched_on, off="")).risking(risk)
-    if machines and case.policy.switches.machines and not any(map(is_for_virtual_machines, case.snapshot.nodes.values())):
+    if not machines or not case.policy.switches.machines:
+        return
+    if not any(map(is_for_virtual_machines, case.snapshot.nodes.values())):
         yield policy_fixes.end_machines(case).risking(risk)
+    elif not case.policy.switches.off and question.node.driver is not None and question.node.to_evict.empty:
+        fix = fixes.delete_pods([question.node.driver])
+        yield fix.told(f"{fix.do} by hand: its DaemonSet makes one with the driver that the node should have").risking(
+            "GPU pods that start meanwhile have no driver: cordon the node before, and uncordon it after that")
 
 
 def _evicts(question: Question) -> str:
