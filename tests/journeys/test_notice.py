@@ -257,3 +257,24 @@ def test_pods_are_told_before_their_node_goes_to_another_nvidiadriver(how: str) 
         await stage.until(lambda: stage.drivers() == [NEW] and stage.all_are(State.DONE), within=3600)
 
     scenario()
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_node_that_is_silent_for_a_while_now_and_then_begins_no_notice_anew(stage: Stage) -> None:
+    await installed(stage, COMPILED)
+    for node in stage.states():
+        stage.run_pod(f"train-{node}", node, owned=True)
+    await apply(stage, notice=NOTICE)
+    await stage.rest(10)
+    (old,) = stage.drivers()
+    await ask(stage, COMPILED)
+    await stage.until(lambda: noticed(stage))
+    (node,) = noticed(stage)
+    first = notice_on(stage, node)["id"]
+    for _ in range(2):
+        await stage.rest(400)
+        stage.sandbox.set_node_ready(node, False)
+        await stage.rest(20)
+        assert (notice_on(stage, node)["id"], noticed(stage)) == (first, [node])
+        stage.sandbox.set_node_ready(node, True)
+    await stage.until(lambda: stage.driver(node) != old, within=300)

@@ -111,7 +111,7 @@ def test_a_mere_restart_under_way_waits_too_and_evicts_nobody() -> None:
     there = (driver_pod(config_digest="d"), gpu_pod(), validator())
     answer = ask(view, *there, device_plugin(ready=False), digest="d")
     assert (answer.plan.actions, answer.reason) == ((), Reason.OPERANDS_STARTING)
-    assert ask(view, *there, digest="d").entered == ["pod-deletion-required"]
+    assert ask(view, *there, digest="d").entered == ["upgrade-required"], "nobody has asked if its pods may go"
 
 
 def test_an_idle_node_is_merely_restarted_whatever_keeps_its_driver_loaded() -> None:

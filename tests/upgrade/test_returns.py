@@ -49,7 +49,7 @@ def test_a_pod_that_may_not_be_evicted_is_named_as_well() -> None:
 
 
 @pytest.mark.parametrize(
-    ("restart", "entered"), [("", ["pod-deletion-required"]), ("d", []), ("another", ["pod-deletion-required"])],
+    ("restart", "entered"), [("", ["pod-deletion-required"]), ("d", []), ("another", ["upgrade-required"])],
     ids=["full", "mere restart", "of another driver"],
 )
 def test_pods_that_come_while_the_new_driver_starts_go_unless_it_is_the_same_driver(restart: str, entered: list[str]) -> None:

@@ -67,8 +67,8 @@ SENTENCES: dict[Reason, str] = {
     "with `gpuward retry`",
     Reason.BUDGET_BLOCKS: "disruption budget {budget} would never let pod {pod} go: it wants "
     "{desired:healthy pod|healthy pods}, and {expected:is|are} there",
-    Reason.BUDGET_USED_UP: "disruption budget {budget} lets {allowed:pod|pods} go now and nodes ahead of this one need {claimed}; "
-    "pod {pod} is under it",
+    Reason.BUDGET_USED_UP: "disruption budget {budget} lets {allowed:pod|pods} go now and nodes ahead of this one need "
+    "{claimed}; pod {pod} is under it",
     Reason.DOMAIN_LIMIT: "the RolloutPolicy lets {limit:node|nodes} of a domain be out of service, and of {domain} "
     "{used:is|are} already ({nodes})",
     Reason.DOMAIN_BROKEN: "the RolloutPolicy lets {limit:node|nodes} of a domain be out of service, and of {domain} "

@@ -24,7 +24,7 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.plugin_first import about_to_be_refused, plugin_first
 from gpuward.upgrade.recovery import replacement_refusal
 from gpuward.upgrade.step import Move, Step, Wait, step
-from gpuward.upgrade.uncordon import finish
+from gpuward.upgrade.uncordon import back_in_the_queue, finish
 from gpuward.upgrade.waits import driver_starting, pod_missing, settling, unconfirmed
 
 RESTARTS_TOLERATED = 10
@@ -47,9 +47,9 @@ def restart_driver(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
             return fail(node, causes.restarted(node.driver.name, node.driver.restarts), now)
         kept = node.only_restarted if node.in_step else node.restart_only or _holder_comes(node)
         if not node.to_evict.empty and not kept:
-            return about_to_be_refused(node, now) or _empty_again(node, now)
+            return _to_be_asked(node) or about_to_be_refused(node, now) or _empty_again(node, now)
     if node.withheld and not node.to_evict.empty:
-        return _empty_again(node, now)
+        return _to_be_asked(node) or _empty_again(node, now)
     if node.withheld and node.record.restart:
         return Move(State.POD_DELETION_REQUIRED)  # another driver comes than the one that was to come back
     hold = _awaited(node)
@@ -139,6 +139,16 @@ def _placement(node: NodeFacts, wanted: Placement) -> PatchNode:
         driver=node.driver.ref if node.driver else None,
         why=f"it is moved to {destination(wanted, placement_of(labels))}",
     )
+
+
+def _to_be_asked(node: NodeFacts) -> Move | None:
+    """Return the way back to those that wait of a node that was admitted for a mere restart, and gets another driver now: nothing
+    that holds evictions back was asked about its pods. One whose driver has gone stays cordoned.
+    """
+    if not node.record.restart:
+        return None
+    move = back_in_the_queue(node)
+    return msgspec.structs.replace(move, uncordon=move.uncordon and node.loaded)
 
 
 def _empty_again(node: NodeFacts, now: float) -> Move:
