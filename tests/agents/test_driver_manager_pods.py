@@ -33,7 +33,7 @@ VM = {**TRAIN, "metadata": {**TRAIN["metadata"], "name": "virt-launcher-vm"}, "s
 
 
 class Place:
-    """Hold a machine in a folder, and the API server of its cluster; time passes by ten seconds with each look at the clock."""
+    """Hold a machine in a folder, and the API server of its cluster; time passes by 7.5 s with each look at the clock."""
 
     def __init__(self, folder: Path, *modules: str) -> None:
         self.folder = folder
@@ -72,7 +72,7 @@ class Place:
 
     def run(self, settings: Settings) -> str:
         """Run the driver manager to its end; return why it gave up, or nothing."""
-        clock = count(0.0, 10.0)
+        clock = count(0.0, 7.5)
         try:
             DriverManager(settings, self.machine, self.server, Teller(self.said),
                           monotonic=lambda: next(clock), sleep=lambda seconds: None).uninstall()

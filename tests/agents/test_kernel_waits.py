@@ -37,7 +37,7 @@ HANGS = f"#!{sys.executable}\nimport time\ntime.sleep(3600)\n"
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look at the kernel for a moment only; the driver manager's clock goes on by ten seconds with each look."""
+    """Look at the kernel for a moment only; the driver manager's clock goes on by 7.5 s with each look."""
     monkeypatch.setattr(machine, "KERNEL_SECONDS", 0.3)
 
 
@@ -89,7 +89,7 @@ def test_a_kernel_that_cannot_unload_modules_is_named(place: Place, monkeypatch:
 
 def test_a_slow_kernel_is_waited_for(place: Place) -> None:
     tool = place.folder / "rmmod"
-    tool.write_text(tool.read_text().replace("rm -r", "sleep 1; rm -r"))
+    tool.write_text(tool.read_text().replace("rm -r", "sleep 0.5; rm -r"))
     assert place.run(BY_OPERATOR) == ""
     assert not place.machine.modules()
 

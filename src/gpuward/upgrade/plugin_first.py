@@ -61,7 +61,8 @@ def offering_again(path: NodeProgress) -> NodeProgress:
     or none comes whose driver manager would do so.
     """
     node, value = path.node, path.node.node.labels.get(names.DEPLOY_PLUGIN, "")
-    if not node.record.stopping or (node.state in _EMPTIED and node.unschedulable):
+    going = node.state in _EMPTIED and node.unschedulable and not node.record.paused
+    if not node.record.stopping or going:
         return path
     given = restored(value) != value
     if given and not (node.loaded or (node.driver is None and not node.selected)):

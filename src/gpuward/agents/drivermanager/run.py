@@ -227,14 +227,14 @@ class DriverManager:
         return frozenset(wait for wait, since in self._since.items() if now - since >= DEADLINES.get(wait, limit))
 
     def _wait(self, wait: Wait, said: str) -> None:
-        begun = self._since.setdefault(wait, self.monotonic())
+        now = self.monotonic()
+        begun = self._since.setdefault(wait, now)
         if wait in ANEW:
             self._since.pop(ANEW[wait], None)
         self.teller.say(said)
         self._events.waiting(wait, begun, said)
-        asleep = self.monotonic()
         self.sleep(self._rest)
-        if (still := self.monotonic() - asleep - self._rest) >= STOOD_STILL:
+        if (still := self.monotonic() - now - self._rest) >= STOOD_STILL:
             self.teller.say(f"stood still for {still:.0f} s: what is waited for has so much longer")
             self._since = {each: since + still for each, since in self._since.items()}
 
