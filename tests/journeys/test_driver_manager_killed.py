@@ -313,3 +313,19 @@ def test_a_cordon_that_managed_fields_tell_to_be_the_driver_managers_is_lifted()
         assert (stage.cordons(), notes(stage)) == ([], set())
 
     story()
+
+
+@pytest.mark.parametrize("mode", ["ClusterPolicy", "precompiled", "NVIDIADriver"])
+def test_labels_that_are_paused_beside_a_driver_that_is_ready_are_given_back_whoever_paused_them(mode: str) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await installed(stage, mode)
+        await stage.kill_operator()
+        await stage.label("gpu-1", PLUGIN, PAUSED)
+        await stage.label("gpu-1", CLIENT, f"vm_{PAUSED}")
+        await stage.until(lambda: not stage.pods(names.DEVICE_PLUGIN_APP, "gpu-1"))
+        await stage.restart_operator()
+        await stage.until(lambda: bool(stage.pods(names.DEVICE_PLUGIN_APP, "gpu-1")), within=60)
+        assert stands(stage) == GIVEN_BACK
+
+    story()

@@ -1,4 +1,6 @@
-"""What a driver manager that was killed left on a node, and who gives it back: the next one, or the operator where none comes."""
+"""What a driver manager that was killed left on a node, and who gives it back: the next one, or the operator where none comes, or
+one has ended. Labels that are paused then, whoever paused them, nobody else would give back: GPUs would never be offered again.
+"""
 
 from __future__ import annotations
 
@@ -37,18 +39,18 @@ class DriverManagers:
     def left_anything(node: NodeView) -> bool:
         """Tell whether something on a node is a driver manager's, which goes by more than the node and its pods."""
         noted = names.DRIVER_MANAGER_CORDON in node.annotations or names.DRIVER_MANAGER_PAUSE in node.annotations
-        return noted or is_of_nvidias(node)
+        return noted or is_of_nvidias(node) or bool(_restored(node))
 
     def give_back(self, patch: PatchNode | None, node: NodeView, pods: Sequence[PodView]) -> PatchNode | None:
         """Return a node's patch with what is given back: labels that the driver manager has paused, and its cordon, where none is
-        on the node or comes. The cordon alone goes where the one that came has ended, and a note where what it tells of is over.
+        on the node or comes. What one that has ended left goes, too, and a note where what it tells of is over.
         """
         if not self.left_anything(node):
             return patch
         there = [pod for pod in pods if not pod.finished and self._has_one(pod)]
         gone = not there and not selecting(self._daemonsets, node.labels)
-        labels = _paused(node) if gone else {}
         ended = bool(there) and all(pod.ready and not pod.deleting for pod in there) and node.state in _BEFORE_ADMISSION
+        labels = _paused(node) if gone else _restored(node) if ended else {}
         lift = (gone or ended) and is_driver_managers(node) and not _is_upgrades(node)
         over = {names.DRIVER_MANAGER_CORDON: lift or not node.unschedulable or is_somebody_elses(node),
                 names.DRIVER_MANAGER_PAUSE: gone or not _paused(node)}
@@ -69,9 +71,11 @@ def _paused(node: NodeView) -> dict[str, str]:
     """Return what the labels were that our driver manager has paused. It pauses none of those by which drivers come: a person
     wrote them so.
     """
-    if names.DRIVER_MANAGER_PAUSE not in node.annotations:
-        return {}
-    found = restore_labels(node.labels, *labels_noted(node.annotations[names.DRIVER_MANAGER_PAUSE]))
+    return _restored(node) if names.DRIVER_MANAGER_PAUSE in node.annotations else {}
+
+
+def _restored(node: NodeView) -> dict[str, str]:
+    found = restore_labels(node.labels, *labels_noted(node.annotations.get(names.DRIVER_MANAGER_PAUSE, "")))
     return {key: value for key, value in found.items() if key not in HOST_DRIVERS}
 
 
