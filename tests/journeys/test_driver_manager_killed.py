@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from gpuward import names
@@ -10,6 +12,7 @@ from gpuward.cli.leader import Leader
 from gpuward.kube import resources
 from gpuward.model.states import State
 from kubesandbox.builders import namespace
+from kubesandbox.messages import Answer, Request, Stream
 from tests.journeys import test_removed
 from tests.journeys.looking import explanation_of
 from tests.journeys.stage import NEW, Stage, on_stage
@@ -329,3 +332,20 @@ def test_labels_that_are_paused_beside_a_driver_that_is_ready_are_given_back_who
         assert stands(stage) == GIVEN_BACK
 
     story()
+
+
+@on_stage(gpu_nodes=1)
+async def test_who_sets_such_a_label_in_that_very_moment_has_the_last_word(stage: Stage) -> None:
+    await stage.installed()
+    await stage.kill_operator()
+    await stage.label("gpu-1", PLUGIN, PAUSED)
+
+    def first(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
+        if request.method == "PATCH" and request.path.endswith("/nodes/gpu-1") and stage.labels("gpu-1")[PLUGIN] == PAUSED:
+            stage.sandbox.store.modify("nodes", None, "gpu-1", lambda node: node["metadata"]["labels"].update({PLUGIN: "false"}))
+        return proceed()
+
+    stage.transport.interfere = first
+    await stage.restart_operator()
+    await stage.rest(120)
+    assert stage.labels("gpu-1")[PLUGIN] == "false"

@@ -96,7 +96,7 @@ def _with(patch: PatchNode | None, node: NodeView, pods: Sequence[PodView], labe
         annotations={**base.annotations, **dict.fromkeys(notes)},
         unschedulable=False if lift else None,
         expect_labels={**({names.UPGRADE_STATE: node.labels.get(names.UPGRADE_STATE)} if lift else {}),
-                       **{key: node.labels[key] for key in read}, **base.expect_labels},
+                       **{key: node.labels[key] for key in (*read, *labels)}, **base.expect_labels},
         expect_annotations={**base.expect_annotations, **{key: node.annotations[key] for key in notes}},
         expect_unschedulable=node.unschedulable if lift or names.DRIVER_MANAGER_CORDON in notes else None,
         known_pods={pod.uid: owner_uid(pod) for pod in pods} if labels or lift else base.known_pods,
