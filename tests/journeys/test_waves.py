@@ -572,6 +572,8 @@ async def test_a_wave_is_promoted_that_nodes_wait_for_and_no_other(stage: Stage)
 @on_stage(gpu_nodes=3)
 async def test_a_node_without_its_driver_pod_that_waits_for_a_wave_may_be_upgraded_before_its_turn(stage: Stage) -> None:
     await stage.installed()
+    pod = stage.run_pod("training", "gpu-3", owned=True)
+    stage.sandbox.apply({**pod, "spec": {**pod["spec"], "tolerations": [{"operator": "Exists"}]}})
     await apply(stage, waves=[{"name": "canary", "nodes": 1, "soak": "24h"}])
     await stage.rest(10)
     await stage.upgrade_to(NEW)
@@ -581,8 +583,9 @@ async def test_a_node_without_its_driver_pod_that_waits_for_a_wave_may_be_upgrad
     await stage.rest(120)
     await stage.user.patch_merge(resources.NODES, "gpu-3", {"spec": {"taints": None}})
     await stage.rest(120)
+    assert len(driver_pods(stage)) == 2, "none is made on gpu-3"
     remedy = (await explanation_of(stage, "gpu-3")).remedies[0]
-    assert remedy.do.startswith("upgrade this node before its turn")
+    assert remedy.do == "upgrade this node before its turn: no driver pod serves its GPUs until then"
     for command in remedy.commands:
         await obey(stage, command)
     await stage.until(lambda: stage.driver("gpu-3") == NEW and stage.state("gpu-3") == State.DONE, within=900)
