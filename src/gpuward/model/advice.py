@@ -119,7 +119,7 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "gpuward.io/acknowledged-notice=ID --overwrite`; the reason has the ID."),
     Reason.NOTICE_UNANSWERED: Advice(
         Act.YES, "The RolloutPolicy has `acknowledge: Required`, the time of the notice is up, and not all pods of the node have "
-        "acknowledged it. Others go on meanwhile.",
+        "acknowledged it. Others of its wave go on meanwhile.",
         "Ask the owners of the pods. Each one acknowledges with `kubectl annotate pod -n NAMESPACE POD "
         "gpuward.io/acknowledged-notice=ID --overwrite`; the reason has the ID. `acknowledge: Optional` lets all nodes go on "
         "when their time is up."),
