@@ -207,12 +207,13 @@ def test_a_port_that_is_taken_is_said_in_one_line(tmp_path: Path) -> None:
     assert str(error.value) == f"METRICS_PORT: cannot listen on port {port}: Address already in use"
 
 
-@pytest.mark.parametrize(("managed", "left", "loaded", "well"), [
-    (True, None, False, "0.0"), (True, "GDS_ENABLED: true\n", False, "0.0"), (True, "GDS_ENABLED: true\n", True, "1.0"),
-    (True, "GDS_ENABLED: false\n", False, "1.0"), (False, None, False, "1.0"), (False, "GDS_ENABLED: true\n", False, "1.0")])
+@pytest.mark.parametrize(("port", "managed", "left", "loaded", "well"), [
+    (18491, True, None, False, "0.0"), (18492, True, "GDS_ENABLED: true\n", False, "0.0"),
+    (18493, True, "GDS_ENABLED: true\n", True, "1.0"), (18494, True, "GDS_ENABLED: false\n", False, "1.0"),
+    (18495, False, None, False, "1.0"), (18496, False, "GDS_ENABLED: true\n", False, "1.0")])
 @pytest.mark.usefixtures("fast")
 def test_the_driver_is_well_where_the_validator_calls_it_so(
-        tmp_path: Path, managed: bool, left: str | None, loaded: bool, well: str) -> None:
+        tmp_path: Path, port: int, managed: bool, left: str | None, loaded: bool, well: str) -> None:
     """Its container may be on its way, or a module that it was to bring may not be loaded, though nvidia-smi is well."""
     host, node = machine(tmp_path), Node()
     (tmp_path / "root/host/usr/bin/nvidia-smi").unlink()
@@ -228,9 +229,9 @@ def test_the_driver_is_well_where_the_validator_calls_it_so(
         (tmp_path / "sys/module/nvidia_fs/refcnt").write_text("0\n")
     owner = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy"}
     node.pods = [{"metadata": {"ownerReferences": [owner]}}] if managed else []
-    with serving(host, node, 18479):
-        until(lambda: seen(18479, "gpu_operator_node_driver_validation"))
-        assert seen(18479, "gpu_operator_node_driver_validation") == well
+    with serving(host, node, port):
+        until(lambda: seen(port, "gpu_operator_node_driver_validation"))
+        assert seen(port, "gpu_operator_node_driver_validation") == well
 
 
 @pytest.mark.usefixtures("fast")
