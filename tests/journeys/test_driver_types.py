@@ -214,7 +214,7 @@ async def test_hosts_whose_driver_went_do_not_say_that_the_one_of_a_pod_is_there
     await stage.until(lambda: not hosts(stage))
     await stage.rest(300)
     assert stage.driver("gpu-1") == ""
-    assert await told_of(stage) == f"it has no driver but one of its own: no NVIDIADriver selects it, {SELECT}"
+    assert await told_of(stage) == f"it has no driver: no NVIDIADriver selects it, {SELECT}"
 
 
 @on_stage(gpu_nodes=3)

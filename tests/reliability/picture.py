@@ -52,7 +52,9 @@ def _node(node: dict[str, Any]) -> Picture:
     record["pods"] = len(record.get("pods") or ())
     if failure := record.get("failure"):
         record["failure"] = [failure["state"], plain(failure["cause"]), failure["attempts"]]
-    return {"labels": node["metadata"]["labels"], "cordoned": bool(node["spec"].get("unschedulable")), "record": record,
+    # NVIDIA's driver manager writes empty labels of operands that a node lacks, if anything still holds the driver when it looks.
+    labels = {key: value for key, value in node["metadata"]["labels"].items() if value or not key.startswith(names.DEPLOY_PREFIX)}
+    return {"labels": labels, "cordoned": bool(node["spec"].get("unschedulable")), "record": record,
             "annotations": sorted(annotations)}
 
 

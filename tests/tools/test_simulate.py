@@ -105,8 +105,8 @@ def test_a_node_that_people_take_from_its_nvidiadriver_as_it_starts_goes_back_to
 
 def test_a_validator_pod_that_people_delete_as_its_node_is_called_done_was_there_for_all_that_could_be_known() -> None:
     found = play(small("clusterpolicy", 1, Fault(100.0, "validator-overdue", 200.0, 0.0, 0.0),
-                       Fault(309.62, "delete-validator-pod", 0.0, 0.1, 0.5)))
-    told = [each.text for each in found.story if each.about == "gpu-1" and each.at >= 309.62]
+                       Fault(305.6, "delete-validator-pod", 0.0, 0.1, 0.5)))
+    told = [each.text for each in found.story if each.about == "gpu-1" and each.at >= 305.6]
     assert ("operator-validator" in told[0], "state=upgrade-done, cordoned=False" in told[1]) == (True, True)
     assert found.violation is None
 

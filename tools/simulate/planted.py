@@ -160,7 +160,7 @@ PLANTS: Final[Mapping[str, tuple[tuple[Place, Make], ...]]] = {
     "images-are-not-waited-for": (
         (("gpuward.upgrade.holding", "FLEET_GATES"), _without("image_not_staged")),),
     "nobody-is-given-up": (
-        (("gpuward.upgrade.drain", "gives_up_at"), _always(None)),),
+        (("gpuward.upgrade.drain", "gives_up_at"), _always(None)), (("gpuward.upgrade.drain", "given_up_at"), _always(None))),
     "pods-for-images-stay": (
         (("gpuward.upgrade.staging:_Stager", "_delete"), _always(None)),),
     "windows-of-waves-hold-nobody": (

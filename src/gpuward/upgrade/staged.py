@@ -69,8 +69,8 @@ def next_images(
     snapshot: Snapshot, policy: UpgradePolicy, node: NodeView, moving: Placement | None, daemonset: str
 ) -> NextImages | None:
     """Return what is to be brought onto a node before its turn; None where nothing is."""
-    if policy.rollout.prestage.mode is PrestageMode.OFF or (policy.off and moving is None):
-        return None  # a driver that is switched off is not followed by what its DaemonSet, which is about to go, still says
+    if policy.rollout.prestage.mode is PrestageMode.OFF:
+        return None
     ds = next_daemonset(snapshot, node, moving, daemonset)
     if ds is None or ds.deleting or not ds.shape.pulls:
         return None

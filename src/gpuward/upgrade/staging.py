@@ -73,8 +73,10 @@ def with_staging(
 
 def _wanting(plan: Plan, snapshot: Snapshot, found: Sequence[Survey]) -> dict[str, _Wanting]:
     """Return the nodes that wait for their turn and need images for it: those that wait for nothing else first."""
+    # A driver that is switched off is not followed by what its DaemonSet, which is about to go, still says.
     waiting = [(judged, each.policy) for each in found if each.policy.auto_upgrade
-               for judged in each.nodes if judged.waits and judged.path.node.next_images is not None]
+               for judged in each.nodes if judged.waits and judged.path.node.next_images is not None
+               and not (each.policy.off and judged.before.moving is None)]
     first: dict[str, _Wanting] = {}
     later: dict[str, _Wanting] = {}
     for judged, policy in sorted(waiting, key=lambda one: one[0].turn):
