@@ -13,8 +13,9 @@ from gpuward.model.rollout import RolloutSettings
 from gpuward.model.snapshot import Refusal
 from gpuward.model.states import State
 from gpuward.model.views import PodView
-from tests.build import ADMITTED, NOW, driver_pod, gpu_pod, pod, policy, under_way
-from tests.upgrade.one import ask, asked
+from gpuward.upgrade.decide import decide
+from tests.build import ADMITTED, NOW, cluster, driver_pod, gpu_pod, pod, policy, under_way
+from tests.upgrade.one import Answer, ask, asked
 
 DELETION, DRAINING = State.POD_DELETION_REQUIRED, State.DRAIN_REQUIRED
 DELETING, OLD = under_way(DELETION), driver_pod()
@@ -131,3 +132,13 @@ def test_no_grace_is_longer_than_five_minutes_or_than_the_time_to_evict(pod: Pod
 def test_a_pod_whose_grace_was_shortened_is_not_killed_again() -> None:
     answer = ask(DELETING, OLD, gpu_pod(grace=300.0, deleting=True), policy=killing(), now=END + 1)
     assert (answer.reason, answer.plan.actions) == (Reason.KILLING, ())
+
+
+def test_who_was_away_for_all_of_that_time_kills_before_the_node_fails() -> None:
+    back = END + 3600
+    seen = cluster([DELETING], [OLD, gpu_pod()], refusals=asked(gpu_pod()))
+    seen = msgspec.structs.replace(seen, watched_since=back)
+    assert Answer(decide(seen, killing(), back + 1)).deleted == ["train"]
+    gone = msgspec.structs.replace(seen, pods={**seen.pods, "n0": (OLD, gpu_pod(deleting=True))})
+    assert Answer(decide(gone, killing(), back + 89)).state is DELETION
+    assert Answer(decide(gone, killing(), back + 90)).state is State.FAILED

@@ -46,11 +46,13 @@ class Eviction(msgspec.Struct, frozen=True):
 
     @property
     def killed_by(self) -> float | None:
-        """Return when pods that were killed at the end of the time should have ended, where they are killed."""
+        """Return when pods that were killed at the end of the time should have ended, where they are killed. A process that was
+        not there at that end kills them later.
+        """
         if self.until is None or not self.policy.rollout.kill_at_deadline:
             return None
         longest = max((pod.grace for pod in self.evictable.pods), default=0.0)
-        return self.until + min(longest, self._most_grace) + KILL_PATIENCE
+        return max(self.until, self.node.watched_since) + min(longest, self._most_grace) + KILL_PATIENCE
 
     @property
     def _most_grace(self) -> float:
