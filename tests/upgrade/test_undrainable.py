@@ -15,6 +15,7 @@ from gpuward.model.rollout import RolloutSettings
 from gpuward.model.states import State
 from gpuward.model.undrainable import Behaviour, GivenUp, UndrainableSettings
 from gpuward.model.views import NodeView, PodView
+from gpuward.upgrade.at_its_time import at_its_time
 from gpuward.upgrade.decide import decide
 from tests.build import NOW, cluster, driver_pod, gpu_pod, node, policy, record, validator
 from tests.upgrade.one import Answer, ask
@@ -186,3 +187,11 @@ def test_the_record_keeps_it() -> None:
     for given_up in (None, BACK, INSIDE):
         kept = record(DELETION, given_up=given_up, since=NOW)
         assert decode_record(encode_record(kept)).given_up == given_up
+
+
+def test_that_a_node_is_quarantined_at_its_time_is_said_in_a_sentence() -> None:
+    under = rules(Behaviour.QUARANTINE)
+    view = node(state=DELETION, cordoned=True, remembers=record(DELETION, ours=True, since=NOW - 1))
+    seen = cluster([view], [driver_pod(), gpu_pod(deleting=True)])
+    told = at_its_time(seen, under, "n0", decide(seen, under, NOW))
+    assert told.startswith("it is quarantined with its driver, as its pods could not be moved")

@@ -59,6 +59,8 @@ def _outcome(before: NodeStatus, after: NodeStatus) -> str:
     if after.hold.reason.is_turn:
         return "its turn may come"
     told = sentence(after.hold)
+    if after.hold.reason is Reason.QUARANTINED:
+        return f"it is {told}"
     return f"it {told}" if told.startswith("waits ") else told
 
 
