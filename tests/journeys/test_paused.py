@@ -92,8 +92,8 @@ def test_a_failed_node_is_read_as_failed_in_a_pause_and_is_tried_again_in_its_ti
     story()
 
 
-@on_stage(gpu_nodes=2, upgrade=ONE)
-async def test_a_failed_node_that_gets_well_in_a_pause_serves_again(stage: Stage) -> None:
+async def one_failed(stage: Stage) -> tuple[str, Fault]:
+    """Let the first node fail, as its new driver crashes; return its name, and the fault."""
     await stage.installed()
     await apply(stage, deadlines={"pod-restart-required": "60s"}, retryBackoff="1h")
     fault = Fault(FaultKind.DRIVER_CRASH, image=f"*{NEW}*")
@@ -101,6 +101,12 @@ async def test_a_failed_node_that_gets_well_in_a_pause_serves_again(stage: Stage
     await stage.upgrade_to(NEW)
     await stage.until(lambda: State.FAILED in stage.states().values(), within=3600)
     (failed,) = [node for node, state in stage.states().items() if state == State.FAILED]
+    return failed, fault
+
+
+@on_stage(gpu_nodes=2, upgrade=ONE)
+async def test_a_failed_node_that_gets_well_in_a_pause_serves_again(stage: Stage) -> None:
+    failed, fault = await one_failed(stage)
     await stage.patch_policy("driver/upgradePolicy/autoUpgrade", False)
     await stage.until(lambda: stage.state(failed) == "")
     await stage.rest(300)
@@ -114,13 +120,7 @@ async def test_a_failed_node_that_gets_well_in_a_pause_serves_again(stage: Stage
 
 @on_stage(gpu_nodes=3, upgrade=ONE)
 async def test_who_takes_a_failed_nodes_label_away_has_it_tried_again_at_once(stage: Stage) -> None:
-    await stage.installed()
-    await apply(stage, deadlines={"pod-restart-required": "60s"}, retryBackoff="1h")
-    fault = Fault(FaultKind.DRIVER_CRASH, image=f"*{NEW}*")
-    stage.sandbox.faults.add(fault)
-    await stage.upgrade_to(NEW)
-    await stage.until(lambda: State.FAILED in stage.states().values(), within=3600)
-    (failed,) = [node for node, state in stage.states().items() if state == State.FAILED]
+    failed, fault = await one_failed(stage)
     stage.sandbox.faults.clear(fault)
     await stage.label(failed, "nvidia.com/gpu-driver-upgrade-state", None)
     await stage.upgraded(NEW, within=900)

@@ -180,8 +180,8 @@ class Operator:
     def _planned(self, seen: Pass[PoliciesInForce, Plan]) -> None:
         self.plan = seen.decision or self.plan
         if seen.decision is not None:
-            self.cluster.notes_are(f"{action.kind} {action.ref.name}" for action in seen.decision.actions
-                                   if isinstance(action, PatchAnnotations))
+            self.cluster.untaken.notes_are(f"{action.kind} {action.ref.name}" for action in seen.decision.actions
+                                           if isinstance(action, PatchAnnotations))
 
     def _works(self) -> Iterable[tuple[str, Callable[[], Awaitable[None]]]]:
         yield "pods", partial(self._pods.run, self.cluster.watcher())

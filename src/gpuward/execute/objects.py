@@ -78,7 +78,7 @@ async def _apply(world: World, action: ApplyObject) -> bool:
     applied = Applied(action.hash, meta["resourceVersion"], meta.get("generation", 0), digest)
     world.cluster.applied(action.kind, action.ref, applied)
     if action.kind == "DaemonSet":
-        world.cluster.wrote_daemonset(action.ref, action.hash, "")
+        world.cluster.untaken.wrote_daemonset(action.ref, action.hash, "")
     return wrote
 
 
@@ -87,7 +87,7 @@ def _note_refusal(world: World, action: ApplyObject, error: errors.GpuwardError)
     if action.kind != "DaemonSet" or not is_refusal(error):
         return
     owner = next((ref for ref in action.body["metadata"].get("ownerReferences") or () if _is_ours(ref)), None)
-    found = world.cluster.wrote_daemonset(action.ref, action.hash, str(error))
+    found = world.cluster.untaken.wrote_daemonset(action.ref, action.hash, str(error))
     if found is not None and found.count == Untaken.SURE and owner is not None:
         told = found.told(action.ref.name)
         world.events.event(owner["kind"], Ref("", owner["name"], owner["uid"]), told, warning=True)
@@ -223,13 +223,13 @@ async def delete_object(world: World, action: DeleteObject) -> None:
             cache.gone(key, action.ref.uid)
     except errors.GpuwardError as error:
         if action.kind == "DaemonSet" and is_refusal(error):
-            world.cluster.wrote_daemonset(action.ref, action.ref.uid, str(error), deletion=True)
+            world.cluster.untaken.wrote_daemonset(action.ref, action.ref.uid, str(error), deletion=True)
         raise
     else:
         if cache is not None:
             cache.deleted(key, action.ref.uid, answer.body)
     if action.kind == "DaemonSet":
-        world.cluster.wrote_daemonset(action.ref, action.ref.uid, "")
+        world.cluster.untaken.wrote_daemonset(action.ref, action.ref.uid, "")
     world.cluster.applied(action.kind, action.ref, None)
 
 
@@ -249,10 +249,10 @@ async def patch_annotations(world: World, action: PatchAnnotations) -> None:
         answer = await world.cluster.client.patch_merge(gvr, action.ref.name, patch, action.ref.namespace)
     except errors.GpuwardError as error:
         if about_waves and is_refusal(error):
-            world.cluster.noted_waves(action.kind, action.ref, str(error))
+            world.cluster.untaken.noted_waves(action.kind, action.ref, str(error))
         raise
     if about_waves:
-        world.cluster.noted_waves(action.kind, action.ref, "")
+        world.cluster.untaken.noted_waves(action.kind, action.ref, "")
     cache.apply_response(answer.body)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
 from typing import Any, Final
@@ -24,6 +24,7 @@ from gpuward.kube.http.client import Client
 from gpuward.kube.installation import installation_wait
 from gpuward.kube.memory import Going, Memory
 from gpuward.kube.resources import GVR
+from gpuward.kube.untaken import UntakenWrites
 from gpuward.kube.watcher import Subscribers, Watcher, only_counts
 from gpuward.model.analysis import Measured
 from gpuward.model.claims import ClaimView
@@ -32,7 +33,7 @@ from gpuward.model.driver_images import DriverImages
 from gpuward.model.edits import edited
 from gpuward.model.rights import BUDGETS
 from gpuward.model.selectors import PodSelection
-from gpuward.model.snapshot import Applied, Edit, References, Snapshot, Untaken
+from gpuward.model.snapshot import Applied, Edit, References, Snapshot
 from gpuward.model.views import DaemonSetView, PodView, Ref
 from gpuward.wire.claims import with_claims
 from gpuward.wire.pods import pod_view
@@ -40,8 +41,6 @@ from gpuward.wire.policies import oldest_first
 
 Report = Callable[[GVR, errors.GpuwardError | None], None]
 
-NOTED_ON: Final = ("ClusterPolicy ", "NVIDIADriver ")
-"""The kinds of policies on which waves are noted, as their refusals are kept."""
 SETTLE_EVERY: Final = 1.0
 """Seconds between attempts to learn what became of a write without an answer."""
 
@@ -74,6 +73,7 @@ class Cluster:
         self.places = followed.PLACE.cache()
         self._applied: dict[tuple[str, str, str], Applied] = {}
         self._memory = Memory()
+        self.untaken = UntakenWrites(self._memory, self.touch)
         self._late: dict[tuple[str, str], float] = {}
         """Since when loops wait for an answer, by the loop and the lane."""
         self.grants: Mapping[str, str] | None = None
@@ -353,24 +353,6 @@ class Cluster:
     def last_applied(self, kind: str, ref: Ref) -> Applied | None:
         """Return what applying an object was answered last."""
         return self._applied.get((kind, ref.namespace, ref.name))
-
-    def wrote_daemonset(self, ref: Ref, digest: str, refusal: str, *, deletion: bool = False) -> Untaken | None:
-        """Take it how a write or a deletion of a DaemonSet ended: refused with what, if it was; return what is known of that."""
-        if (found := self._memory.wrote_daemonset(str(ref), digest, refusal, deletion=deletion)) is not None:
-            self.touch()
-        return found
-
-    def noted_waves(self, kind: str, ref: Ref, refusal: str) -> None:
-        """Take it how a note of a rollout's waves on its policy ended: refused with what, if it was."""
-        if self._memory.wrote_daemonset(f"{kind} {ref.name}", ref.uid, refusal) is not None:
-            self.touch()
-
-    def notes_are(self, wanted: Iterable[str]) -> None:
-        """Forget the refusals of notes of waves but for those that are to be written still: kind and name of their policies."""
-        refused = {key for key in self._memory.untaken if key.startswith(NOTED_ON)}
-        for key in refused.difference(wanted):
-            del self._memory.untaken[key]
-            self.touch()
 
     def applied(self, kind: str, ref: Ref, last: Applied | None) -> None:
         """Remember what applying an object was answered; None forgets it."""
