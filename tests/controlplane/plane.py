@@ -166,7 +166,7 @@ class Plane:
                     found.clear()
                 elif end in entry["requestURI"]:
                     break
-                else:
+                elif entry["user"]:  # nobody's, where the request ended before it was known whose it is
                     found.append(entry)
             follow.terminate()
 

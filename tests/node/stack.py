@@ -108,7 +108,7 @@ def denied(nodes: Nodes) -> list[str]:
     """Return what the API server did not let the operator do, as its audit log says."""
     lines = map(json.loads, (nodes.state / "controlplane" / "audit.log").read_text().splitlines())
     return [f"{each['verb']} {each['requestURI']}" for each in lines
-            if each["user"]["username"] == ACCOUNT and each.get("responseStatus", {}).get("code") == 403]
+            if each["user"].get("username") == ACCOUNT and each.get("responseStatus", {}).get("code") == 403]
 
 
 def explained(nodes: Nodes, name: str) -> str:

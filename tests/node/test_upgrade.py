@@ -137,6 +137,8 @@ def test_the_toolkit_restarts_containerd_under_everything(stack: Nodes, record: 
                 for pod in pods_on(stack, NAMES[0]) if pod["metadata"]["labels"].get("app") != TOOLKIT
                 for each in pod["status"]["containerStatuses"]}
 
+    # The last ones begin only once the upgrade before has been validated; what begins meanwhile would begin twice.
+    eventually("all containers have begun", lambda: all(container for _, container in others().values()))
     began, before, containerd = time.time(), others(), running(stack.state, "containerd", NAMES[0])
     (old,) = pods_on(stack, NAMES[0], "-n", NAMESPACE, "-l", f"app={TOOLKIT}")
     stack.kubectl("delete", "pod", "-n", NAMESPACE, old["metadata"]["name"])
