@@ -40,13 +40,18 @@ def with_cordon(
     """
     if patch is None or node.state in MAINTENANCE or not any(key in _BRING and key in node.labels for key in patch.labels):
         return patch
-    if node.state not in IN_PROGRESS:  # where one is under way our cordon is there, and what uses the GPUs is evicted
-        patch = _unless_offered(patch, node, pods, leaving)
+    patch = _unless_offered(patch, node, pods, leaving)
     if patch is None or leaving.from_node(_with(node, patch.labels), pods) is None:
         return patch
-    if node.unschedulable and patch.unschedulable is None:
+    if node.unschedulable and patch.unschedulable is None and not _is_to_wait(node):
         return msgspec.structs.replace(patch, expect_unschedulable=True)
     return _cordoned(patch, node, now)
+
+
+def _is_to_wait(node: NodeView) -> bool:
+    """Tell whether our cordon is that of an upgrade, which does not know yet that the driver goes and would lift it."""
+    record = node.record
+    return node.state in IN_PROGRESS and record is not None and record.cordon is CordonOwner.GPUWARD and not record.changing
 
 
 def is_handed_over(node: NodeView, pods: Iterable[PodView], namespace: str) -> bool:
@@ -126,9 +131,12 @@ def _cordoned(patch: PatchNode, node: NodeView, now: float) -> PatchNode:
 
 def _unless_offered(patch: PatchNode, node: NodeView, pods: Sequence[PodView], leaving: Leaving) -> PatchNode | None:
     """Return the patch by which a node's driver goes without what offers its GPUs again; while something does, the patch by which
-    that goes, and then none until it is gone. What no label of ours ends is not waited for.
+    that goes, and then none until it is gone. What no label of ours ends is not waited for, nor is a driver spared that goes
+    already, or has only begun to come.
     """
-    if leaving.driver(_with(node, patch.labels), pods) is None:
+    under_way = node.state in IN_PROGRESS
+    serving = (pod for pod in pods if not pod.deleting and (pod.ready or not under_way))
+    if leaving.driver(_with(node, patch.labels), serving) is None:
         return patch
     offers = _offers(node)
     if not leaving.is_offered(pods):

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpuward.model.leaving import brings_hosts_driver
 from gpuward.model.policy import UpgradePolicy
-from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS
-from gpuward.model.views import PodView
-from gpuward.model.waits import DriverFollows, OperandPod, PluginFirst
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.pausing import given_back, is_ours
 from gpuward.upgrade.progress import NodeProgress
 from gpuward.upgrade.refused import refused, rests
-from gpuward.upgrade.still_offered import Leaves, awaited
+from gpuward.upgrade.still_offered import awaited, waited_for
 from gpuward.upgrade.uncordon import release
 
 Step = Callable[[NodeFacts, UpgradePolicy, float], NodeProgress]
@@ -26,7 +22,7 @@ def unless_changing(step: Step) -> Step:
         if not node.record.changing or node.state in IN_PROGRESS or not is_ours(node):
             return step(node, policy, now)
         if node.leaving is not None:
-            hold = awaited(_waited_for(node, node.leaving), node, policy, node.record.changing, now)
+            hold = awaited(waited_for(node, node.leaving), node, policy, node.record.changing, now)
             return NodeProgress(node, hold=hold, retry_at=hold.until)
         if node.refused is not None and rests(node.refused, now):
             hold = refused(node, node.refused, now)
@@ -35,11 +31,3 @@ def unless_changing(step: Step) -> Step:
             return step(node, policy, now)
         return given_back(NodeProgress(node), now)
     return told
-
-
-def _waited_for(node: NodeFacts, pod: PodView) -> Leaves:
-    """Say what such a node waits for: what offers its GPUs stops first, and then its driver."""
-    if pod == node.device_plugin_going:
-        return PluginFirst(pod.ref) if node.driver_follows else OperandPod(pod.ref, Reason.DEVICE_PLUGIN_STOPPING)
-    follows = node.driver_follows and brings_hosts_driver(pod, pod.namespace)
-    return DriverFollows(pod.ref) if follows else OperandPod(pod.ref, Reason.DRIVER_STOPPING)

@@ -24,6 +24,7 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.plugin_first import about_to_be_refused, plugin_first
 from gpuward.upgrade.recovery import replacement_refusal
 from gpuward.upgrade.step import Move, Step, Wait, step
+from gpuward.upgrade.still_offered import driver_goes
 from gpuward.upgrade.uncordon import back_in_the_queue, finish
 from gpuward.upgrade.waits import driver_starting, pod_missing, settling, unconfirmed
 
@@ -180,6 +181,8 @@ def validate(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     if not node.target:
         hold = settling(node, node.record.since)
         return Wait(hold, annotations=safe_load, retry_at=hold.until)
+    if (step := driver_goes(node, policy, now)) is not None:
+        return step
     if node.validated:
         return finish(node)
     stale = [pod for pod in node.stale_validators if not pod.deleting]

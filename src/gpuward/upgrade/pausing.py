@@ -24,6 +24,7 @@ from gpuward.upgrade.node_decision import NodeDecision
 from gpuward.upgrade.progress import NodeProgress, apply_move, begin, pause, remember, remember_driver, walk
 from gpuward.upgrade.scope import concerns
 from gpuward.upgrade.step import Move
+from gpuward.upgrade.still_offered import awaited, waited_for
 from gpuward.upgrade.uncordon import is_kept, leftovers
 from gpuward.upgrade.waits import driver_starting
 
@@ -55,7 +56,8 @@ def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgr
         if path.hold is None and path.node.state in IN_PROGRESS:
             return msgspec.structs.replace(path, hold=Hold(Paused(policy.switches), path.node.record.since))
         return path
-    return pause(node, _stands_still(node, policy), now)
+    hold = _stands_still(node, policy, now)
+    return msgspec.structs.replace(pause(node, hold, now), retry_at=hold.until)
 
 
 def _sent_back(node: NodeFacts, now: float) -> NodeProgress:
@@ -130,12 +132,14 @@ def _is_left_behind(node: NodeFacts, policy: UpgradePolicy) -> bool:
     return bool(policy.driver) and node.unserved is None and node.driver is not None and node.driver.orphan and node.loaded
 
 
-def _stands_still(node: NodeFacts, policy: UpgradePolicy) -> Hold:
+def _stands_still(node: NodeFacts, policy: UpgradePolicy, now: float) -> Hold:
     """Say why a node under way gets no further: upgrades are off, but a driver that does not start is not for that."""
     if node.unserved is not None and node.driver is None:
         return Hold(node.unserved, node.record.since)
     if node.state is State.POD_RESTART_REQUIRED and node.in_step and node.trouble and node.driver is not None:
         return driver_starting(node, node.driver, node.record.since)
+    if node.leaving is not None:
+        return awaited(waited_for(node, node.leaving), node, policy, node.record.changing, now)
     return Hold(Paused(policy.switches), node.record.since)
 
 

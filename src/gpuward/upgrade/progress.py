@@ -207,6 +207,7 @@ def apply_move(path: NodeProgress, move: Move, now: float) -> NodeProgress:
         lifted=0 if ended or move.started else node.record.lifted,
         domain=node.record.domain,
         stopping=node.record.stopping,
+        changing=0.0 if ended or not cordoned else node.record.changing,
         wave_labels=move.wave_labels if move.started else node.record.wave_labels,
         proven=first_done(node),
         waiting=0.0 if ended or (move.started and node.requested) else node.record.waiting or (now if move.patient else 0.0),

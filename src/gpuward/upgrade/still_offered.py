@@ -5,16 +5,19 @@ from __future__ import annotations
 import msgspec
 
 from gpuward.model import causes
+from gpuward.model.leaving import brings_hosts_driver
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS, TRANSITIONS, State
+from gpuward.model.views import PodView
 from gpuward.model.waits import DriverFollows, OperandPod, PluginFirst
 from gpuward.upgrade.drain import fail
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.step import Move, Step, Wait
 
 Leaves = OperandPod | PluginFirst | DriverFollows
+
 
 def offers_gpus(node: NodeFacts, released: Move, policy: UpgradePolicy, now: float) -> Step | None:
     """Return what the cordon of a node that is released waits for: without it pods would be given GPUs that no driver serves.
@@ -27,7 +30,29 @@ def offers_gpus(node: NodeFacts, released: Move, policy: UpgradePolicy, now: flo
     hold = awaited(what, node, policy, since, now)
     if hold.reason is not Reason.DOES_NOT_STOP or node.state not in IN_PROGRESS or State.FAILED not in TRANSITIONS[node.state]:
         return Wait(hold, retry_at=hold.until)
-    failed = fail(node, causes.still_offers(plugin.name, now - since), now)
+    return _failed(node, plugin, hold, now)
+
+
+def driver_goes(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step | None:
+    """Return what the cordon of a node waits for whose new driver goes again by a change of its labels: that, and before it what
+    offers its GPUs. The upgrade fails once the time is up; that tells nothing of the new driver.
+    """
+    if node.leaving is None:
+        return None
+    hold = awaited(waited_for(node, node.leaving), node, policy, node.record.changing, now)
+    return Wait(hold, retry_at=hold.until) if hold.reason is not Reason.DOES_NOT_STOP else _failed(node, node.leaving, hold, now)
+
+
+def waited_for(node: NodeFacts, pod: PodView) -> Leaves:
+    """Say what a node waits for whose labels change: what offers its GPUs stops first, and then its driver."""
+    if pod == node.device_plugin_going:
+        return PluginFirst(pod.ref) if node.driver_follows else OperandPod(pod.ref, Reason.DEVICE_PLUGIN_STOPPING)
+    follows = node.driver_follows and brings_hosts_driver(pod, pod.namespace)
+    return DriverFollows(pod.ref) if follows else OperandPod(pod.ref, Reason.DRIVER_STOPPING)
+
+
+def _failed(node: NodeFacts, pod: PodView, hold: Hold, now: float) -> Move:
+    failed = fail(node, causes.still_offers(pod.name, now - hold.since), now)
     return msgspec.structs.replace(failed, failure=failed.failure and msgspec.structs.replace(failed.failure, untried=True))
 
 

@@ -102,7 +102,7 @@ def uncordon(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     loaded.
     """
     lost = not node.driver_ready and not (node.untouched and node.loaded)
-    if lost or (node.record.forced and not node.validated):
+    if lost or node.leaving is not None or (node.record.forced and not node.validated):
         return Move(State.VALIDATION_REQUIRED, annotations={names.VALIDATION_SINCE: str(int(now))})
     ours = not node.cordon_is_foreign and node.record.cordon is CordonOwner.GPUWARD
     return Move(State.DONE, uncordon=ours, annotations=_removal(node, names.INITIALLY_UNSCHEDULABLE))
