@@ -48,7 +48,7 @@ class RolloutPolicyController:
         """Return the status of every RolloutPolicy that has another one."""
         active = policies.policy
         actions: list[Action] = []
-        for view in snapshot.rollout_policies:
+        for view in (each for each in snapshot.rollout_policies if not each.gone):
             finding = _finding(view, active.rollout)
             if status := _status(finding, view, now):
                 actions.append(PatchStatus("RolloutPolicy", view.ref, status, why=finding.reason))

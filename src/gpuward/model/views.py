@@ -261,6 +261,8 @@ class PolicyView(msgspec.Struct, frozen=True, gc=False):
     generation: int = 0
     created: float = 0.0
     deleting: bool = False
+    gone: bool = False
+    """Whether it is not there any more, and stays in force for a while."""
     body: Mapping[str, Any] = {}
 
     @property

@@ -131,7 +131,8 @@ class _Stager:
         self._pulling: set[str] = set()
         self._busy: set[str] = set()
         """Nodes that have such a pod, or about which nothing is decided now."""
-        self._owner: PolicyView | None = next((each for each in snapshot.rollout_policies if not each.deleting), None)
+        self._owner: PolicyView | None = next(
+            (each for each in snapshot.rollout_policies if not (each.deleting or each.gone)), None)
 
     def look_at(self, pod: PodView, wanted: _Wanting | None) -> None:
         """Decide what becomes of a pod."""

@@ -1,0 +1,56 @@
+"""The last RolloutPolicy, which stays in force for a while after it has gone.
+
+`kubectl replace --force` deletes it and makes it anew, and so do others that cannot change what is there. In between, every node
+that waits for a window, an approval or the end of a notice could start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from gpuward.kube.cache.cache import Cache
+from gpuward.model.views import PolicyView
+from gpuward.wire.policies import oldest_first
+
+LINGERS: Final = 60.0
+"""Seconds for which it does."""
+
+
+class RolloutPolicies:
+    """Hold the RolloutPolicies that are there, and the one that was in force last."""
+
+    def __init__(self, cache: Cache[Any, PolicyView], touch: Callable[[], None]) -> None:
+        self._cache = cache
+        self._touch = touch
+        self._last: PolicyView | None = None
+        self._ends: asyncio.TimerHandle | None = None
+        self._log = structlog.get_logger(source="rolloutpolicy")
+        cache.subscribe(lambda changes: self._look())
+
+    def views(self) -> tuple[PolicyView, ...]:
+        """Return all that count, the one in force first."""
+        there = oldest_first(self._cache.values())
+        if self._ends is None or self._last is None:
+            return there
+        return (msgspec.structs.replace(self._last, gone=True), *(view for view in there if view.uid != self._last.uid))
+
+    def _look(self) -> None:
+        active = next((view for view in oldest_first(self._cache.values()) if not view.deleting), None)
+        if active is not None:
+            self._last = active
+            if self._ends is not None:
+                self._ends.cancel()
+                self._ends = None
+        elif self._last is not None and self._ends is None:
+            self._log.info("The RolloutPolicy was deleted: it stays in force for a minute, unless another one comes",
+                           rolloutPolicy=self._last.name)
+            self._ends = asyncio.get_running_loop().call_later(LINGERS, self._forget)
+
+    def _forget(self) -> None:
+        self._last = self._ends = None
+        self._touch()

@@ -1,0 +1,64 @@
+"""A RolloutPolicy that is deleted and made anew at once, as `kubectl replace --force` does: it is in force in between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpuward.kube import resources
+from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from tests.journeys.test_removed import users
+from tests.journeys.test_rolloutpolicy import apply
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "WindowShut": {"windows": [{"schedule": "0 3 1 12 *", "duration": "1h"}]},
+    "ApprovalRequired": {"waves": [{"name": "first", "nodes": 1, "approval": "Required"}]},
+    "NoticeGiven": {"notice": {"before": "6h"}},
+}
+
+
+async def _asked(stage: Stage, reason: str) -> None:
+    """Ask for another driver, and wait until nodes with workloads wait."""
+    await stage.installed()
+    for node in stage.states():
+        stage.run_pod(f"train-{node}", node, owned=True)
+    await stage.patch_policy("driver/upgradePolicy/maxParallelUpgrades", 0)
+    await stage.patch_policy("driver/upgradePolicy/maxUnavailable", "100%")
+    await apply(stage, **SETTINGS[reason])
+    await stage.upgrade_to(NEW)
+    await stage.rest(600)
+    assert reason in {stage.hold(node) for node in stage.states()}
+
+
+def _serves(stage: Stage) -> tuple[list[str], dict[str, str], list[str]]:
+    """Return the pods that use GPUs, the drivers that are loaded, and the nodes out of service."""
+    return sorted(users(stage)), {node: stage.driver(node) for node in stage.states()}, stage.cordons()
+
+
+@pytest.mark.parametrize("gap", [0.02, 1.0, 30.0])
+@pytest.mark.parametrize("reason", list(SETTINGS))
+def test_no_node_starts_in_between(reason: str, gap: float) -> None:
+    @on_stage(gpu_nodes=3)
+    async def scenario(stage: Stage) -> None:
+        await _asked(stage, reason)
+        before = _serves(stage)
+        await stage.user.delete(resources.ROLLOUT_POLICIES, "default")
+        await stage.rest(gap)
+        await apply(stage, **SETTINGS[reason])
+        await stage.rest(600)
+        assert _serves(stage) == before
+        assert reason in {stage.hold(node) for node in stage.states()}
+
+    scenario()
+
+
+@on_stage(gpu_nodes=3)
+async def test_one_that_stays_away_is_in_force_for_a_minute(stage: Stage) -> None:
+    await _asked(stage, "WindowShut")
+    await stage.user.delete(resources.ROLLOUT_POLICIES, "default")
+    await stage.rest(50)
+    assert (stage.drivers(), stage.cordons()) == ([OLD], [])
+    assert [line["rolloutPolicy"] for line in stage.log if "was deleted: it stays in force" in line["msg"]] == ["default"]
+    await stage.until(lambda: stage.drivers() == [NEW] and not stage.cordons(), within=1800)
+    assert not [line for line in stage.log if line["level"] == "error"]
