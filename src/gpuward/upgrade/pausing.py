@@ -16,6 +16,7 @@ from gpuward.model.record import CordonOwner
 from gpuward.model.removal import DeletionUnseen
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST, IN_PROGRESS, MAINTENANCE, UNDISTURBED, State
+from gpuward.model.unserved import NotSelected
 from gpuward.model.views import NodeView
 from gpuward.model.waits import MovePaused, Paused, Plain
 from gpuward.upgrade.done_or_failed import is_outdated, kept_driver, remembered_failure, unfinished
@@ -34,7 +35,7 @@ _GENTLE = frozenset({State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED, State.D
 
 def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgress:
     """While upgrades are off, let a node under way be validated and uncordoned, and disturb nothing."""
-    state, paused = node.node.state, Hold(Paused(policy.switches), node.record.since)
+    state, paused = node.node.state, _off(node, policy)
     if node.left and not is_kept(node):
         path = walk(begin(node, now), policy, now)
         hold = None if node.unserved is None else Hold(node.unserved, path.node.record.since or node.node.created)
@@ -45,7 +46,7 @@ def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgr
         return pause(node, Hold(node.unserved, node.record.since), now)
     if node.state in MAINTENANCE:
         return pause(node, Hold(Plain(Reason.MAINTENANCE), node.record.since), now)
-    if policy.unowned and node.state in UNDISTURBED and node.untouched and node.loaded:
+    if policy.unowned and node.untouched and node.loaded and (node.state in UNDISTURBED or _is_spared(node)):
         return _sent_back(node, now)
     if policy.unowned and node.driver is not None and node.driver.orphan:
         if node.loaded and node.driver_pods == 1 and not (node.driver_leaving or policy.invalid):
@@ -54,10 +55,15 @@ def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgr
     if state in _GENTLE or (state is State.POD_RESTART_REQUIRED and node.driver_ready):
         path = walk(begin(node, now), policy, now, within=_GENTLE)
         if path.hold is None and path.node.state in IN_PROGRESS:
-            return msgspec.structs.replace(path, hold=Hold(Paused(policy.switches), path.node.record.since))
+            return msgspec.structs.replace(path, hold=_off(path.node, policy))
         return path
     hold = _stands_still(node, policy, now)
     return msgspec.structs.replace(pause(node, hold, now), retry_at=hold.until)
+
+
+def _is_spared(node: NodeFacts) -> bool:
+    """Tell whether a node was about to lose its driver, and does not."""
+    return node.state is State.POD_RESTART_REQUIRED and node.driver_pods == 1 and not node.driver_leaving
 
 
 def _sent_back(node: NodeFacts, now: float) -> NodeProgress:
@@ -140,7 +146,13 @@ def _stands_still(node: NodeFacts, policy: UpgradePolicy, now: float) -> Hold:
         return driver_starting(node, node.driver, node.record.since)
     if node.leaving is not None:
         return awaited(waited_for(node, node.leaving), node, policy, node.record.changing, now)
-    return Hold(Paused(policy.switches), node.record.since)
+    return _off(node, policy)
+
+
+def _off(node: NodeFacts, policy: UpgradePolicy) -> Hold:
+    """Say why upgrades are off: by a switch, or because no NVIDIADriver is for the node, whose driver serves on."""
+    why = NotSelected(node.driver.ref) if policy.unowned and node.driver is not None else Paused(policy.switches)
+    return Hold(why, node.record.since)
 
 
 def labels_to_drop(snapshot: Snapshot, policy: UpgradePolicy, nodes: Iterable[NodeDecision]) -> tuple[Action, ...]:
