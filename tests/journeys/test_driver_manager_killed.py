@@ -334,6 +334,31 @@ def test_labels_that_are_paused_beside_a_driver_that_is_ready_are_given_back_who
     story()
 
 
+@pytest.mark.parametrize("mode", [test_removed.COMPILED, test_removed.PRECOMPILED, test_removed.NVIDIADRIVER])
+@pytest.mark.parametrize("late", [False, True], ids=["validation-required", "upgrade-failed"])
+def test_so_they_are_on_a_node_whose_new_driver_waits_to_be_validated(mode: str, late: bool) -> None:
+    """As where somebody applies a Node as it was before: without its validator pod it would fail, and hold the others."""
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await test_removed.installed(stage, mode)
+        (old,) = stage.drivers()
+        await ask(stage, mode)
+        await stage.until(lambda: State.VALIDATION_REQUIRED in stage.states().values())
+        node = next(name for name, state in stage.states().items() if state == State.VALIDATION_REQUIRED)
+        if late:
+            await stage.kill_operator()
+        for label in (PLUGIN, names.DEPLOY_VALIDATOR):
+            await stage.label(node, label, PAUSED)
+        if late:
+            await stage.rest(1200)
+            await stage.label(node, names.UPGRADE_STATE, State.FAILED)
+            await stage.restart_operator()
+        await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=1200)
+        assert (stage.cordons(), stage.labels(node)[PLUGIN]) == ([], "true")
+
+    story()
+
+
 @on_stage(gpu_nodes=1)
 async def test_who_sets_such_a_label_in_that_very_moment_has_the_last_word(stage: Stage) -> None:
     await stage.installed()

@@ -25,6 +25,8 @@ _HOSTS = frozenset({names.VFIO_MANAGER_APP, names.VGPU_MANAGER_APP})
 
 _BEFORE_ADMISSION = AT_REST | {State.UPGRADE_REQUIRED}
 """States in which no upgrade has taken the cordon over. One that starts meanwhile leaves them, so that the lifting fails."""
+_REPLACED = frozenset({State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED, State.FAILED})
+"""States of an upgrade in which no driver is about to go: what is paused beside one that is ready keeps it unvalidated."""
 
 
 class DriverManagers:
@@ -49,8 +51,10 @@ class DriverManagers:
             return patch
         there = [pod for pod in pods if not pod.finished and self._has_one(pod)]
         gone = not there and not selecting(self._daemonsets, node.labels)
-        ended = bool(there) and all(pod.ready and not pod.deleting for pod in there) and node.state in _BEFORE_ADMISSION
-        labels = _paused(node) if gone else _restored(node) if ended else {}
+        serves = bool(there) and all(pod.ready and not pod.deleting for pod in there)
+        ended = serves and node.state in _BEFORE_ADMISSION
+        back = ended or (serves and node.state in _REPLACED)
+        labels = _paused(node) if gone else _restored(node) if back else {}
         lift = (gone or ended) and is_driver_managers(node) and not _is_upgrades(node)
         over = {names.DRIVER_MANAGER_CORDON: lift or not node.unschedulable or is_somebody_elses(node),
                 names.DRIVER_MANAGER_PAUSE: gone or not _paused(node)}
@@ -95,7 +99,7 @@ def _with(patch: PatchNode | None, node: NodeView, pods: Sequence[PodView], labe
         labels={**labels, **base.labels},
         annotations={**base.annotations, **dict.fromkeys(notes)},
         unschedulable=False if lift else None,
-        expect_labels={**({names.UPGRADE_STATE: node.labels.get(names.UPGRADE_STATE)} if lift else {}),
+        expect_labels={**({names.UPGRADE_STATE: node.labels.get(names.UPGRADE_STATE)} if lift or labels else {}),
                        **{key: node.labels[key] for key in (*read, *labels)}, **base.expect_labels},
         expect_annotations={**base.expect_annotations, **{key: node.annotations[key] for key in notes}},
         expect_unschedulable=node.unschedulable if lift or names.DRIVER_MANAGER_CORDON in notes else None,
