@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gpuward.cli.rollouts import Lines, Patch, PolicyRollout, Rollouts, all_nodes, change, read_rollouts, time_of
-from gpuward.errors import GpuwardError
+from gpuward.cli.rollouts import Lines, Patch, PolicyRollout, all_nodes, change, meant, time_of
 from gpuward.kube.http.client import Client
 from gpuward.model.listing import listed
 from gpuward.model.record import format_time
@@ -18,8 +17,7 @@ async def pause_rollouts(client: Client, driver: str, *, dry_run: bool) -> Lines
         InputError: there is no NVIDIADriver of that name, or drivers are not those of NVIDIADrivers.
         Conflict: an object was deleted and made anew meanwhile.
     """
-    rollouts = await read_rollouts(client)
-    chosen = _chosen(rollouts, driver)
+    rollouts, chosen = await meant(client, driver, "pause")
     since = format_time(time_of(client))
 
     def off(rollout: PolicyRollout) -> Patch | None:
@@ -36,17 +34,6 @@ async def pause_rollouts(client: Client, driver: str, *, dry_run: bool) -> Lines
     under_way = [node.name for node in await all_nodes(client)
                  if node.state in IN_PROGRESS and (its := rollouts.of(node)) is not None and its.title in of]
     yield f"Next: {_next(under_way)}; `{_command(driver)}` turns upgrades on again"
-
-
-def _chosen(rollouts: Rollouts, driver: str) -> tuple[PolicyRollout, ...]:
-    policy = rollouts.in_force("pause")
-    if driver:
-        return (rollouts.named(driver, "pause"),)
-    if not rollouts.left_to_drivers:
-        return (policy,)
-    if not rollouts.drivers:
-        raise GpuwardError(f"{policy.title} leaves drivers to NVIDIADrivers, and there is none: there is no rollout to pause")
-    return rollouts.drivers
 
 
 def _since(rollout: PolicyRollout) -> str:

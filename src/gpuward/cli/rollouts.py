@@ -17,6 +17,7 @@ from gpuward.errors import Conflict, Forbidden, GpuwardError, InputError, NotFou
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client, Selection
 from gpuward.kube.resources import GVR
+from gpuward.model.listing import listed
 from gpuward.model.views import NodeView, PolicyView
 from gpuward.policy.pausing import FIELDS, is_our_word
 from gpuward.policy.rolloutpolicy import annotation
@@ -123,6 +124,30 @@ class Rollouts(msgspec.Struct, frozen=True):
             return self.policy
         owner = node.labels.get(names.DRIVER_OWNER)
         return next((each for each in self.drivers if each.view.name == owner), None)
+
+
+async def meant(client: Client, driver: str, verb: str) -> tuple[Rollouts, tuple[PolicyRollout, ...]]:
+    """Read the rollouts, and choose those that a verb is for: those of all NVIDIADrivers, unless one is named.
+
+    Raises:
+        GpuwardError: there is no rollout.
+        InputError: there is no NVIDIADriver of that name, or drivers are not those of NVIDIADrivers.
+    """
+    rollouts = await read_rollouts(client)
+    policy, there = rollouts.in_force(verb), {each.view.name for each in rollouts.drivers}
+    if not driver and not rollouts.left_to_drivers:
+        return rollouts, (policy,)
+    if rollouts.left_to_drivers and (driver not in there if driver else not there):
+        labels = {node.labels.get(names.DRIVER_OWNER, "") for node in await all_nodes(client)} - there - {""}
+        if gone := sorted(labels & {driver} if driver else labels):
+            raise GpuwardError(
+                f"there is no rollout to {verb}: NVIDIADriver {listed(gone)} was deleted, and its driver goes from its nodes "
+                "unless it was left behind; make it again to end that, or keep a node as it is: gpuward skip NODE")
+    if driver:
+        return rollouts, (rollouts.named(driver, verb),)
+    if not rollouts.drivers:
+        raise GpuwardError(f"{policy.title} leaves drivers to NVIDIADrivers, and there is none: there is no rollout to {verb}")
+    return rollouts, rollouts.drivers
 
 
 async def read_rollouts(client: Client) -> Rollouts:

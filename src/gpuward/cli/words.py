@@ -13,7 +13,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.cli.look import Look, Picture
-from gpuward.cli.rollouts import Lines, Patch, PolicyRollout, Rollouts, all_nodes, change, read_rollouts, time_of
+from gpuward.cli.rollouts import Lines, Patch, PolicyRollout, all_nodes, change, meant, time_of
 from gpuward.errors import ApiError, GpuwardError, InputError, PolicyError
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client
@@ -79,8 +79,7 @@ async def cases(client: Client, namespace: str, driver: str, verb: str) -> list[
         GpuwardError: there is no rollout, or the operator is in another namespace.
         InputError: there is no NVIDIADriver of that name, or drivers are not those of NVIDIADrivers.
     """
-    rollouts = await read_rollouts(client)
-    chosen = _chosen(rollouts, driver, verb)
+    _, chosen = await meant(client, driver, verb)
     look = Look(client, namespace)
     async with look.following():
         picture = look.picture(await look.leader())
@@ -97,15 +96,6 @@ async def cases(client: Client, namespace: str, driver: str, verb: str) -> list[
 def _settled(coming: Sequence[NodeFacts]) -> list[NodeFacts]:
     """Return the nodes with what they will get where they go, as far as that is known."""
     return [node for node in map(as_there, coming) if node.moving is None]
-
-
-def _chosen(rollouts: Rollouts, driver: str, verb: str) -> Sequence[PolicyRollout]:
-    policy = rollouts.in_force(verb)
-    if driver:
-        return (rollouts.named(driver, verb),)
-    if rollouts.left_to_drivers and not rollouts.drivers:
-        raise GpuwardError(f"{policy.title} leaves drivers to NVIDIADrivers, and there is none: there is no rollout to {verb}")
-    return rollouts.drivers if rollouts.left_to_drivers else (policy,)
 
 
 async def approve(client: Client, namespace: str, wave: str, driver: str, *, dry_run: bool) -> Lines:
