@@ -49,7 +49,8 @@ def group_of(status: NodeStatus) -> Group:
         return Group.WAITING
     if reason is not None and reason.concerns_fleet and not reason.is_turn and reason is not Reason.TEMPLATE_SETTLING:
         return Group.OLDER if reason is Reason.PAUSED and status.outdated else Group.STOPPED
-    if status.state is State.UPGRADE_REQUIRED or (reason is not None and reason.is_turn):
+    waits = status.state is State.UPGRADE_REQUIRED and reason is not Reason.DRIVER_POD_MISSING  # that has no deadline yet
+    if waits or (reason is not None and reason.is_turn):
         return Group.WAITING
     return Group.OLDER if status.outdated else Group.NOT_READY
 

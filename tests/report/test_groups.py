@@ -1,0 +1,24 @@
+"""In which group a node is: whether people are told that it goes on by itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuward.model.plan import NodeStatus
+from gpuward.model.reasons import Reason
+from gpuward.model.states import State
+from gpuward.report.groups import Group, group_of
+from gpuward.report.held import is_held
+from gpuward.report.nodes import NodeReport
+from tests.waits import held_by
+
+
+@pytest.mark.parametrize(("state", "reason", "group", "held"), [
+    (State.UPGRADE_REQUIRED, Reason.PARALLEL_LIMIT, Group.WAITING, False),
+    # No deadline ends it before the node's turn, as under a taint that the DaemonSet does not tolerate.
+    (State.UPGRADE_REQUIRED, Reason.DRIVER_POD_MISSING, Group.NOT_READY, True),
+    (State.POD_RESTART_REQUIRED, Reason.DRIVER_POD_MISSING, Group.UNDER_WAY, False),
+])
+def test_a_node_goes_on_by_itself_or_is_held(state: State, reason: Reason, group: Group, held: bool) -> None:
+    assert group_of(NodeStatus(state, 0.0, held_by(reason))) is group
+    assert is_held(NodeReport("gpu-1", group, str(state), reason=str(reason))) is held
