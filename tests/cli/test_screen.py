@@ -9,6 +9,7 @@ from rich.console import Console
 from gpuward.cli.screen import Screen
 from gpuward.cli.story import unwritten
 from gpuward.cli.tally import ITS_TURN, Tally
+from gpuward.cli.terminal import draws
 from gpuward.model.actions import PatchNode
 from gpuward.model.passes import Outcome
 from gpuward.model.plan import Hold, NodeStatus, Plan
@@ -31,6 +32,16 @@ def test_a_step_that_was_refused_is_not_told_and_the_one_after_it_is() -> None:
     assert "gpu-2  cordon-required" in out.getvalue()
     screen.planned(plan)
     assert out.getvalue().count("gpu-1  cordon-required") == 1
+
+
+def test_a_terminal_that_cannot_draw_is_told_in_lines() -> None:
+    assert draws(Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "xterm"}))
+    assert not draws(Console(file=io.StringIO(), _environ={"TERM": "xterm"}))
+    out = io.StringIO()
+    screen = Screen(Console(file=out, width=200, force_terminal=True, _environ={"TERM": "dumb"}), 1, 1.0)
+    screen._quiet = False
+    screen.planned(Plan(nodes={"gpu-1": NodeStatus(State.CORDON_REQUIRED, 0.0)}))
+    assert "gpu-1  cordon-required" in out.getvalue()
 
 
 def test_a_done_node_is_not_told_to_wait_for_a_revision() -> None:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
+from unittest.mock import AsyncMock, Mock
+
+import pytest
+from rich.console import Console
+
 from gpuward.cli.look import latest, shown
+from gpuward.cli.status import Choice, _Status
 from gpuward.model.states import State
 from gpuward.upgrade.decide import decide
 from tests.build import ADMITTED, cluster, driver_pod, policy, under_way, validator
@@ -24,3 +32,15 @@ def test_a_node_is_shown_in_the_state_of_its_label() -> None:
     plan = decide(snapshot, policy(), latest(snapshot))
     assert plan.nodes["n0"].state is not State.CORDON_REQUIRED
     assert shown(plan, snapshot).nodes["n0"].state is State.CORDON_REQUIRED
+
+
+def test_a_terminal_that_cannot_draw_is_shown_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    status = _Status(Mock(), Choice())
+    status.console = Console(file=out, force_terminal=True, _environ={"TERM": "dumb"})
+    monkeypatch.setattr(status, "_ask", AsyncMock())
+    monkeypatch.setattr(status.look, "picture", Mock())
+    monkeypatch.setattr(status, "_screen", Mock(side_effect=[["first"], ["second"]]))
+    with pytest.raises(StopAsyncIteration):
+        asyncio.run(status.show(Mock(changed=AsyncMock(side_effect=[None])), watch=True))
+    assert out.getvalue().splitlines() == ["first", "second"]

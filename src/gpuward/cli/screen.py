@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from gpuward.cli.story import QUIET_LIMIT, Story
-from gpuward.cli.terminal import styled
+from gpuward.cli.terminal import draws, styled
 from gpuward.cli.view import age, node_rows, node_table, some
 from gpuward.model.explain import sentence
 from gpuward.model.plan import Plan
@@ -57,10 +57,10 @@ class Screen:
         self.console.print(styled(text), soft_wrap=True)
 
     def planned(self, plan: Plan, unwritten: frozenset[str] = frozenset()) -> None:
-        """Take notice of a plan; without a terminal each node whose state or reason is new is a line. Steps that were not written
-        are not told: they were not taken.
+        """Take notice of a plan; where none is drawn each node whose state or reason is new is a line. Steps that were not
+        written are not told: they were not taken.
         """
-        if self._quiet or self.console.is_terminal:
+        if self._quiet or draws(self.console):
             return
         for name, status in plan.nodes.items():
             if name in unwritten:
@@ -141,8 +141,8 @@ class Screen:
 
     @contextlib.asynccontextmanager
     async def _live(self, picture: Callable[[], RenderableType]) -> AsyncIterator[None]:
-        """Keep a picture up to date on a terminal while the context lasts; do nothing elsewhere."""
-        if not self.console.is_terminal:
+        """Keep a picture up to date on a terminal that can draw while the context lasts; do nothing elsewhere."""
+        if not draws(self.console):
             yield
             return
         with Live(picture(), console=self.console, auto_refresh=False) as live:

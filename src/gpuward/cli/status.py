@@ -21,7 +21,7 @@ from gpuward.cli.explain import unknown_node
 from gpuward.cli.leader import Leader
 from gpuward.cli.look import Look, Picture
 from gpuward.cli.overview import missing_rights_of, operand_table, overview
-from gpuward.cli.terminal import WIDE, console, say, say_json, styled
+from gpuward.cli.terminal import WIDE, console, draws, say, say_json, styled
 from gpuward.cli.values import values_at
 from gpuward.cli.view import node_rows, node_table, whole_table
 from gpuward.cli.waiting import Waiting
@@ -128,7 +128,7 @@ class _Status:
 
     async def show(self, observer: Observer, watch: bool) -> None:
         """Print the plan, once or whenever it changes."""
-        if watch and not self.choice.is_structured and self.console.is_terminal:
+        if watch and not self.choice.is_structured and draws(self.console):
             await self._live(observer)
         await self._print()
         while watch:

@@ -82,6 +82,11 @@ def console() -> Console:
     return shown if shown.is_terminal else Console(highlight=False, markup=False, emoji=False, color_system=colours, width=WIDE)
 
 
+def draws(shown: Console) -> bool:
+    """Tell whether a picture can be drawn over the one before: rich shows nothing of it on a terminal that cannot (TERM=dumb)."""
+    return shown.is_terminal and not shown.is_dumb_terminal
+
+
 def say_sentence(text: object, hang: int, out: Console | None = None) -> None:
     """Print a sentence, on a terminal in lines that end at words, those after the first one indented by `hang`; whoever reads it
     elsewhere may look for it as a whole.
