@@ -173,6 +173,23 @@ async def test_why_a_driver_pod_may_not_be_made_is_quoted(stage: Stage) -> None:
 
 
 @on_stage(gpu_nodes=1)
+async def test_why_a_validator_pod_may_not_be_made_is_quoted(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to()
+    await stage.until(lambda: stage.hold("gpu-1") == "ValidatorStarting", within=900)
+    await stage.user.patch_merge(resources.NAMESPACES, names.DEFAULT_NAMESPACE, {
+        "metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}})
+    for pod in stage.pods(names.VALIDATOR_APP):
+        await stage.user.delete(resources.PODS, pod["metadata"]["name"], names.DEFAULT_NAMESPACE)
+    await stage.until(lambda: stage.hold("gpu-1") == "ValidatorMissing", within=900)
+    await stage.rest(20)
+    async with looking(stage) as picture:
+        (told,) = await refused_pods(stage.user, picture, "gpu-1")
+    assert told.startswith("DaemonSet nvidia-operator-validator could not make a pod")
+    assert 'violates PodSecurity "baseline' in told
+
+
+@on_stage(gpu_nodes=1)
 async def test_what_the_reason_says_is_not_said_again_for_a_pod_that_has_started_anew_since(stage: Stage) -> None:
     await stage.installed()
     stage.sandbox.trouble("gpu-1", "driver-crash")

@@ -96,15 +96,18 @@ async def last_event(client: Client, node: str) -> tuple[float, str]:
 
 
 async def refused_pods(client: Client, picture: Picture, name: str) -> tuple[str, ...]:
-    """Return why the node's driver pod could not be made, as the DaemonSet controller said last, where there is none."""
+    """Return why the node's driver or validator pod could not be made, as the DaemonSet controller said last."""
     snapshot, status = picture.snapshot, picture.plan.nodes.get(name)
-    if status is None or status.hold is None or status.hold.reason is not Reason.DRIVER_POD_MISSING:
+    if status is None or status.hold is None:
         return ()
+    made = selecting(driver_daemonsets(snapshot), snapshot.nodes[name].labels)
+    by = {Reason.DRIVER_POD_MISSING: [(ds.name, ds.namespace) for ds in made],
+          Reason.VALIDATOR_MISSING: [(names.VALIDATOR_APP, snapshot.namespace)]}.get(status.hold.reason, [])
     found: list[tuple[float, str]] = []
-    for ds in selecting(driver_daemonsets(snapshot), snapshot.nodes[name].labels):
-        chosen = f"involvedObject.kind=DaemonSet,involvedObject.name={ds.name},reason=FailedCreate"
-        said = await said_in(client, Selection(resources.EVENTS, namespace=ds.namespace, fields=chosen))
-        found += [(event.at, f"DaemonSet {ds.name} could not make a pod {age(picture.now - event.at)} ago: {event.message}")
+    for daemonset, namespace in by:
+        chosen = f"involvedObject.kind=DaemonSet,involvedObject.name={daemonset},reason=FailedCreate"
+        said = await said_in(client, Selection(resources.EVENTS, namespace=namespace, fields=chosen))
+        found += [(event.at, f"DaemonSet {daemonset} could not make a pod {age(picture.now - event.at)} ago: {event.message}")
                   for event in said]
     return (max(found)[1],) if found else ()
 
