@@ -25,7 +25,7 @@ _BEGINNING = frozenset({Reason.TEMPLATE_SETTLING, Reason.IMAGE_NOT_STAGED})
 _STOPS = {Reason.ABORTED: "Aborted", Reason.PLAN_DIFFERS: "PlanDiffers",
           Reason.FAILURE_BUDGET: "FailureBudgetExceeded", Reason.WAVE_FAILED: "WaveFailed", Reason.WAVE_EMPTY: "WaveEmpty",
           Reason.ANALYSIS_FAILED: "AnalysisFailed",
-          Reason.NEW_DRIVER_FAILS: "NewDriverFails",
+          Reason.NEW_DRIVER_FAILS: "NewDriverFails", Reason.REFUSED_ELSEWHERE: "ReplacementRefused",
           Reason.TEMPLATE_EDITED: "TemplateEdited", Reason.NO_NODE_MAY_START: "NoNodeMayStart"}
 """What is said of a rollout that one thing stops, the most important first."""
 
