@@ -108,7 +108,7 @@ def test_before_that_earlier_rollouts_count_too() -> None:
     waiting = [remembering(f"b{number}", 600.0, to="550") for number in range(2)]
     told = estimated(*own, *waiting, done=2)
     assert told == Estimate(900.0, NOW, 4, earlier=True)
-    assert str(told) == "about 15 min left, from 4 nodes of earlier rollouts too"
+    assert str(told) == "about 15 min left, from 4 upgrades, of earlier rollouts too"
 
 
 @pytest.mark.parametrize("rest", [{"ending": Ending.FAILED}, {"ending": Ending.BACK}, {"failures": 1}], ids=str)
@@ -274,7 +274,7 @@ def test_more_nodes_at_once_are_not_said_to_help_where_something_else_lets_none_
         driver_pod(name), validator(name)))]
     rules = policy(parallel=4, rollout=RolloutSettings(domains=DomainSettings("rack"), finish_by=NOW + 60))
     told = decide(build.cluster([remembering("a0", 300.0), *waiting], pods), rules, NOW).estimate
-    assert str(told) == "about 8 min left, from 2 nodes of earlier rollouts too; that is 7 min after finishBy"
+    assert str(told) == "about 8 min left, from 2 upgrades, of earlier rollouts too; that is 7 min after finishBy"
 
 
 def shut_until(hours: int, **settings: Any) -> RolloutSettings:
@@ -304,7 +304,7 @@ def test_a_window_that_is_shut_has_an_end_that_is_known(remembers: bool) -> None
 def test_machines_that_are_away_are_left_out_of_what_the_others_take() -> None:
     away = [msgspec.structs.replace(remembering(f"c{number}", 300.0, to="550"), ready=False) for number in range(2)]
     told = estimated(remembering("a0", 300.0), remembering("b0", 300.0, to="550"), *away, done=1, unavailable=3)
-    assert str(told) == "about 5 min left, from 4 nodes of earlier rollouts too, without 2 nodes that are not Ready"
+    assert str(told) == "about 5 min left, from 4 upgrades, of earlier rollouts too, without 2 nodes that are not Ready"
     assert told is not None
     assert (told.as_json() or {})["withoutNodes"] == 2
     alone = estimated(remembering("a0", 300.0), away[0], done=1)

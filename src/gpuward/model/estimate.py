@@ -62,11 +62,12 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
             unknown = [f"time left unknown: {self.unknown}"] if self.unknown else []
             late = [self._too_late()] if self.finish_by and max(self.at, self.not_before) >= self.finish_by else []
             return [*unknown, *([f"not done before {self.ends}"] if self.not_before else []), *late]
-        whence = "of earlier rollouts too" if self.earlier else ""
-        nodes = "1 node" if self.nodes == 1 else f"{self.nodes} nodes"
+        # In earlier rollouts a node may have gone through more than one upgrade.
+        what = "upgrade" if self.earlier else "node"
+        whence = f"{self.nodes} {what}{'' if self.nodes == 1 else 's'}{', of earlier rollouts too' if self.earlier else ''}"
         many = "1 node that is" if self.without == 1 else f"{self.without} nodes that are"
         away = f", without {many} not Ready" if self.without else ""
-        left = f"about {roughly(self.left)} left, from {' '.join(filter(None, (nodes, whence)))}{away}"
+        left = f"about {roughly(self.left)} left, from {whence}{away}"
         return [left, self._in_time()] if self.finish_by else [left]
 
     def _too_late(self) -> str:
