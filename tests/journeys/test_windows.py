@@ -119,6 +119,23 @@ async def test_a_freeze_holds_what_a_window_allows_and_taking_it_away_lets_go(st
     await stage.upgraded(NEW)
 
 
+@on_stage(gpu_nodes=2)
+async def test_a_node_that_was_not_ready_for_a_moment_keeps_to_the_windows(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, windows=[window(-60, 86_400, "Deny")])
+    await stage.rest(1)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-1") == "WindowShut")
+    loaded = stage.sandbox.machine("gpu-1").loaded_at
+    for seconds in (3, 600):
+        stage.sandbox.set_node_ready("gpu-1", False)
+        await stage.until(lambda: stage.hold("gpu-1") == "NodeNotReady")
+        await stage.rest(seconds)
+        stage.sandbox.set_node_ready("gpu-1", True)
+        await stage.rest(300)
+        assert (started(stage), stage.hold("gpu-1"), stage.sandbox.machine("gpu-1").loaded_at) == ([], "WindowShut", loaded)
+
+
 @on_stage(gpu_nodes=3)
 async def test_a_node_that_somebody_asks_for_by_hand_does_not_wait_for_a_window(stage: Stage) -> None:
     await stage.installed()

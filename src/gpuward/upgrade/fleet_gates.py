@@ -63,7 +63,8 @@ def keeps_to_windows(node: Candidate, fleet: Fleet) -> bool:
     """Tell whether a node may start in its windows alone. For one that goes elsewhere those of its wave there hold."""
     if node.node.name in fleet.waves.leaving or node.record.forced or node.requested:
         return False
-    return (node.serves or not node.to_evict.empty) and (node.record.failure is None or node.retargeted)
+    # The driver of a node that was not Ready for a moment is loaded still, and its pod not yet heard of again.
+    return (node.serves or _may_serve(node) or not node.to_evict.empty) and (node.record.failure is None or node.retargeted)
 
 
 def image_not_staged(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
