@@ -188,6 +188,8 @@ async def test_a_toolkit_that_crashes_in_an_upgrade_is_trouble_with_a_remedy(sta
     assert "ValidatorStarting" in told["REASON"]
     assert "correct what container nvidia-container-toolkit-ctr complains about" in told["HELP"]
     assert "this node is up to date then" in told["HELP"]
+    await stage.rest(400)
+    assert "this node is up to date then" in (await explained(stage, node))["HELP"], "the others only wait for the toolkit"
     blames_no_driver = f"; the rollout has stopped: the new driver is not validated on {node}"
     assert ", 1 under way in trouble" in await headline_of(stage)
     assert stage.sandbox.machine(node).driver == NEW

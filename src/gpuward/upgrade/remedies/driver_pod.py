@@ -27,7 +27,7 @@ from gpuward.upgrade.remedies.fixes import (
     with_ready,
     without,
 )
-from gpuward.upgrade.remedies.operand_pod import mended
+from gpuward.upgrade.remedies.operand_pod import mended, with_those_behind
 from gpuward.upgrade.remedies.question import SOON, Candidate, Question
 from gpuward.upgrade.remedies.rollback import take_back_untried
 from gpuward.upgrade.scope import drives
@@ -112,7 +112,7 @@ def mend_validator_pod(question: Question) -> Iterator[Candidate]:
     """Get a validator pod ready that takes longer than it should."""
     pod = next((pod for pod in question.node.live_validators if not pod.ready), None)
     if question.node.operands and question.node.operands[0] != pod and trouble_of(question.node.operands[0]):
-        fix = mended(question.node.operands[0])
+        fix = with_those_behind(mended(question.node.operands[0]), question.node.operands[0], question)
         yield fix if pod is None else replace(fix, change=lambda case: with_ready(fix.change(case), pod))
     elif pod is not None and question.now >= question.hold.since + SOON:
         yield _mended(pod, f"repair what keeps validator pod {pod.name} from getting ready")

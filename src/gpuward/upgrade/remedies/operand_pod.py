@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from functools import partial, reduce
 from shlex import quote
 from typing import Final
 
+import msgspec
+
 from gpuward import names
+from gpuward.model.troubles import trouble_of
 from gpuward.model.views import PodView
 from gpuward.upgrade.remedies.fixes import Fix, with_ready
 from gpuward.upgrade.remedies.question import Candidate, Question
+
+replace = msgspec.structs.replace
 
 _SECTIONS: Final = {
     names.TOOLKIT_APP: "toolkit", names.VALIDATOR_APP: "validator", names.DEVICE_PLUGIN_APP: "devicePlugin",
@@ -29,7 +34,15 @@ def mend_operand(question: Question) -> Iterator[Candidate]:
     """Get a pod of an operand ready."""
     pod = question.pod()
     if pod is not None:
-        yield mended(pod)
+        yield with_those_behind(mended(pod), pod, question)
+
+
+def with_those_behind(fix: Fix, pod: PodView, question: Question) -> Fix:
+    """Return a fix by which the pods get ready, too, that only wait for the container toolkit on their node."""
+    if pod.labels.get("app") != names.TOOLKIT_APP:
+        return fix
+    behind = [one for one in question.node.operands if one.ref != pod.ref and trouble_of(one) is None]
+    return replace(fix, change=lambda case: reduce(with_ready, behind, fix.change(case)))
 
 
 def mended(pod: PodView) -> Fix:
