@@ -133,6 +133,11 @@ def test_credentials_are_left_out_wherever_a_person_has_put_them(tmp_path: Path)
     (r'{\"password\": \"abc\"}', r'{\"password\": \"<left out>\"}'), ("Bearer abcdefghijk", "Bearer <left out>"),
     ("-----BEGIN RSA PRIVATE KEY-----\n2026-11-23 abc\n-----END RSA PRIVATE KEY-----\nrest", "<left out>\nrest"),
     ("sa eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOi.c2ln end", "sa <left out> end"),
+    ("sh -c 'tool --db-password abc --level 2'", "sh -c 'tool --db-password <left out> --level 2'"),
+    ('tool --token "a b" --level 2', 'tool --token "<left out>" --level 2'),
+    ("tool --password --level 2", "tool --password --level 2"),
+    ("pulled with nvapi-abcdefghijklmnopqrstuvwxyz end", "pulled with <left out> end"),
+    ("cloned by ghp_abcdefghijklmnopqrstuvwxyz0123456789", "cloned by <left out>"),
     ('Secret "foo" not found', 'Secret "foo" not found'), ("the secret is safe", "the secret is safe"),
 ])
 def test_what_is_left_out_of_a_text(text: str, kept: str) -> None:
@@ -141,6 +146,11 @@ def test_what_is_left_out_of_a_text(text: str, kept: str) -> None:
 
 def test_the_value_after_an_option_is_left_out() -> None:
     assert redacted({"args": ["--api-token", "abc", "--level", "2"]}) == {"args": ["--api-token", "<left out>", "--level", "2"]}
+
+
+def test_an_annotation_that_is_named_like_a_credential_is_left_out() -> None:
+    notes = {"acme.io/api-key": "abc", "acme.io/x": "y", "nvidia.com/keyed": "1", "a.kubernetes.io/token-note": "2"}
+    assert redacted({"annotations": notes}) == {"annotations": {**notes, "acme.io/api-key": "<left out>"}}
 
 
 def test_what_may_not_be_read_is_named_and_the_rest_is_there(tmp_path: Path) -> None:

@@ -15,11 +15,15 @@ LEFT_OUT: Final = "<left out>"
 
 _CREDENTIAL: Final = re.compile(r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|KEY", re.IGNORECASE)
 """In the name of an environment variable."""
+_KNOWN: Final = re.compile(r"(?:^|[./])(?:nvidia\.com|gpuward\.io|k8s\.io|kubernetes\.io)/")
+"""Of annotations whose values are no credentials, whatever their names have in them."""
 _COPIES: Final = frozenset({"kubectl.kubernetes.io/last-applied-configuration", "objectset.rio.cattle.io/applied"})
 """Annotations that hold the whole object once more, as it was written."""
 _WORD: Final = r"(?:token|secret|passw(?:or)?d|passphrase|credential|(?:api|access|private|license)[_-]?key)[\w.-]{0,64}"
 """Said before a value in a text; bounded, as whoever writes a log chooses what is matched here."""
 _GIVEN: Final = rf"({_WORD}\\?[\"']?[ \t]{{0,8}}[=:][ \t]{{0,8}})"
+_OPTION_THEN: Final = rf"((?<![\w.-])--[\w.-]{{0,64}}{_WORD}[ \t]{{1,8}})"
+"""An option whose value is written after a blank."""
 _BEGIN: Final = re.compile(r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----")
 _END: Final = re.compile(r"-----END [A-Z ]{0,32}PRIVATE KEY-----")
 _LONGEST_KEY: Final = 16384
@@ -29,6 +33,9 @@ _SECRETS: Final = (
     (re.compile(r"(://)[^/\s:@'\"]{0,256}:[^/\s@'\"]{1,1024}@"), rf"\1{LEFT_OUT}@"),
     (re.compile(rf"{_GIVEN}(\\?[\"'])(?:(?!\2).){{0,4096}}\2", re.IGNORECASE), rf"\1\2{LEFT_OUT}\2"),
     (re.compile(rf"{_GIVEN}[^\s\"'\\,;&\[{{<][^\s\"'\\,;&]*", re.IGNORECASE), rf"\1{LEFT_OUT}"),
+    (re.compile(rf"{_OPTION_THEN}(\\?[\"'])(?:(?!\2).){{0,4096}}\2", re.IGNORECASE), rf"\1\2{LEFT_OUT}\2"),
+    (re.compile(rf"{_OPTION_THEN}[^\s\"'\\,;&\[{{<-][^\s\"'\\,;&]*", re.IGNORECASE), rf"\1{LEFT_OUT}"),
+    (re.compile(r"\b(?:gh[pousr]_\w{20,255}|nvapi-[\w-]{20,255}|AKIA[0-9A-Z]{16})\b"), LEFT_OUT),  # of GitHub, NGC and AWS
 )
 
 
@@ -74,7 +81,8 @@ def _field(key: str, value: Any) -> Any:
 
 def _annotation(name: str, text: Any) -> Any:
     """Return an annotation; one that holds JSON, as ours do, without what is left out of objects."""
-    if name in _COPIES or not isinstance(text, str):
+    told = name in _COPIES or (_CREDENTIAL.search(name) and not _KNOWN.search(name))
+    if told or not isinstance(text, str):
         return LEFT_OUT
     try:
         data = json.loads(text)
