@@ -385,6 +385,21 @@ async def test_a_node_that_is_out_of_service_already_does_not_wait_for_its_image
     await stage.upgraded(NEW)
 
 
+@on_stage(gpu_nodes=2)
+async def test_a_node_that_was_not_ready_for_a_moment_waits_for_its_images(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, prestage=IMAGE)
+    stage.sandbox.faults.add(Fault(FaultKind.IMAGE_PULL, image=f"*{NEW}*"))
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-1") == "StagingFailed", within=900)
+    stage.sandbox.set_node_ready("gpu-1", False)
+    await stage.until(lambda: stage.hold("gpu-1") == "NodeNotReady")
+    await stage.rest(3)
+    stage.sandbox.set_node_ready("gpu-1", True)
+    await stage.rest(300)
+    assert (stage.hold("gpu-1"), stage.sandbox.machine("gpu-1").driver, stage.cordons()) == ("StagingFailed", OLD, [])
+
+
 @on_stage(gpu_nodes=4)
 async def test_each_nvidiadriver_has_its_own_images_brought_and_all_share_the_limit(stage: Stage) -> None:
     await stage.patch_policy("driver/useNvidiaDriverCRD", True)

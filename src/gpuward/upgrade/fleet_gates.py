@@ -80,7 +80,7 @@ def has_to_pull(node: Candidate) -> bool:
     """
     if node.restart_only or node.in_step or node.removing:
         return False
-    return node.serves or not node.to_evict.empty
+    return node.serves or _may_serve(node) or not node.to_evict.empty
 
 
 def eviction_budget(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
