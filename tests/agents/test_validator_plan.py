@@ -88,8 +88,14 @@ def test_devices_get_links_for_all_that_may_come() -> None:
 
 
 @pytest.mark.parametrize(("status", "words"), [
-    ({}, "is Pending"),
+    ({}, "is Pending, no container of it runs yet: see `kubectl describe pod` of it"),
     ({"phase": "Running"}, "is Running"),
+    ({"phase": "Pending", "initContainerStatuses": [{"name": "cuda-validation", "state": {"running": {}}}],
+      "containerStatuses": [{"name": "x", "state": {"waiting": {"reason": "PodInitializing"}}}]},
+     "has not ended in cuda-validation: see `kubectl logs` of it, and `dmesg` on this node"),
+    ({"phase": "Pending", "conditions": [{"type": "PodReadyToStartContainers", "status": "False"}],
+      "initContainerStatuses": [{"name": "cuda-validation", "state": {"waiting": {"reason": "PodInitializing"}}}]},
+     "is Pending, no container of it runs yet: see `kubectl describe pod` of it"),
     ({"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no devices"},
      "is Failed: UnexpectedAdmissionError no devices"),
     ({"initContainerStatuses": [{"name": "cuda-validation", "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {

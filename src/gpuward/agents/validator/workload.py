@@ -156,4 +156,8 @@ def progress(seen: Object) -> str:
         if waiting.get("reason", "PodInitializing") not in ("PodInitializing", "ContainerCreating"):
             words = " ".join((waiting.get("message") or "").split())[-300:]
             return f"does not start: {waiting['reason']}{f' ({words})' if words else ''}"
-    return f"is {status.get('phase') or 'Pending'}{reason}"
+        if "running" in state:
+            return f"has not ended in {container['name']}: see `kubectl logs` of it, and `dmesg` on this node"
+    phase = status.get("phase") or "Pending"
+    where = ", no container of it runs yet: see `kubectl describe pod` of it" if phase == "Pending" else ""
+    return f"is {phase}{reason}{where}"
