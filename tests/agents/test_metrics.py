@@ -142,6 +142,17 @@ def test_where_nobody_looks_any_more_it_ends(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.usefixtures("fast")
+def test_what_was_never_well_says_so(tmp_path: Path) -> None:
+    """As NVIDIA's exporter does: an alert of how long ago a node was well last hears nothing of a gauge that is not there."""
+    host = machine(tmp_path)
+    (tmp_path / "root/host/usr/bin/nvidia-smi").unlink()
+    with serving(host, Node(), 18481):
+        until(lambda: seen(18481, "gpu_operator_node_device_plugin_devices_total") == "0.0")
+        for look in ("driver_validation", "device_plugin_validation"):
+            assert seen(18481, f"gpu_operator_node_{look}_last_success_ts_seconds") == "0.0"
+
+
+@pytest.mark.usefixtures("fast")
 def test_a_gpu_that_is_ill_is_one_that_the_plugin_has(tmp_path: Path) -> None:
     """As NVIDIA's exporter counts: allocatable is without it."""
     node = Node()

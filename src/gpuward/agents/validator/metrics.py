@@ -46,9 +46,9 @@ GAUGES: Final = {
     f"{NODE}metrics_ready_ts_seconds": "When these metrics began.",
     **{f"{NODE}{name}_ready": f"Whether {name}-ready is there." for name in READY},
     f"{NODE}driver_validation": "Whether the driver works: 1, or 0.",
-    f"{NODE}driver_validation_last_success_ts_seconds": "When the driver was seen to work last.",
+    f"{NODE}driver_validation_last_success_ts_seconds": "When the driver was seen to work last; 0 for never.",
     f"{NODE}device_plugin_devices_total": "Devices that the plugin offers; -1 where that is not known.",
-    f"{NODE}device_plugin_validation_last_success_ts_seconds": "When it was seen to offer any last.",
+    f"{NODE}device_plugin_validation_last_success_ts_seconds": "When it was seen to offer any last; 0 for never.",
     f"{PCI}nvidia_pci_devices_total": "NVIDIA's GPUs on the PCI bus; -1 where that is not known.",
 }
 
@@ -98,7 +98,9 @@ class NodeMetrics:
             server.server_close()
 
     def _serve(self) -> None:
-        self._set({f"{NODE}metrics_ready_ts_seconds": time.time()})
+        # What was never well says so, as NVIDIA's does: an alert of how long ago that was hears nothing of what is not there.
+        self._set({f"{NODE}metrics_ready_ts_seconds": time.time(), f"{NODE}driver_validation_last_success_ts_seconds": 0.0,
+                   f"{NODE}device_plugin_validation_last_success_ts_seconds": 0.0})
         self.teller.say(f"serving the metrics of {self.settings.node} on port {self.settings.port}")
         looks = (
             Look(self.files, FILES_EVERY, {f"{NODE}{name}_ready": 0.0 for name in READY}),
