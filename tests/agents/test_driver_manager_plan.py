@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ PLUGIN, GONE = {DEPLOY + "device-plugin": "true"}, {DEPLOY + "device-plugin": "p
 POD = PodView("training", "job-1", uid="u1", owner=Owner("Job", "job", "u0"))
 OPERAND = PodView("gpu-operator", "nvidia-device-plugin-daemonset-abc", uid="u2")
 USER = DeviceUser(4711, "python", "/dev/nvidia0", "u1", "training/job-1")
+OF_HOST = DeviceUser(1, "dcgm", "/dev/nvidiactl")
 BY_ITSELF, BY_OPERATOR = Settings("gpu-1"), Settings("gpu-1", eviction=True, auto_drain=True, digest="new")
 LOADED: dict[str, Any] = {"loaded": True, "modules": ("nvidia_uvm", "nvidia"), "digest": "old", "mounted": True, "pid_file": True}
 ALONE = EvictablePods((POD,))
@@ -106,6 +108,23 @@ CASES: dict[str, tuple[Facts, Settings, set[Wait], Step]] = {
     "a drain after an eviction that took too long": (
         Facts(**LOADED, unschedulable=True, to_evict=ALONE, to_drain=EvictablePods((OPERAND,))), BY_ITSELF, {Wait.EVICTION},
         Evict((OPERAND.ref,), Wait.DRAIN)),
+    "nobody goes for a driver that stays": (
+        Facts(**LOADED, to_evict=ALONE, to_drain=ALONE, device_users=(USER, OF_HOST)), BY_ITSELF, set(),
+        WaitFor(Wait.DEVICES, "the GPUs are in use by process 1 (dcgm) of the host")),
+    "also where it is a pod's that no eviction takes": (
+        Facts(**LOADED, to_evict=ALONE, to_drain=EvictablePods((POD, OPERAND)), device_users=(replace(OF_HOST, pod_uid="u2"),)),
+        Settings("gpu-1", auto_drain=False), {Wait.DEVICES},
+        GiveUp("the GPUs are in use by process 1 (dcgm) of pod u2: stop them, or let the operator empty the node")),
+    "but a drain may take it": (
+        Facts(**LOADED, to_evict=ALONE, to_drain=EvictablePods((POD, OPERAND)), device_users=(replace(OF_HOST, pod_uid="u2"),)),
+        BY_ITSELF, set(), Cordon()),
+    "who has gone before": (
+        Facts(**LOADED, unschedulable=True, cordoned=True, to_evict=ALONE, device_users=(OF_HOST,)), BY_ITSELF, set(),
+        Evict((POD.ref,), Wait.EVICTION)),
+    "no drain ends a process of the host": (
+        Facts(**LOADED, unschedulable=True, cordoned=True, to_drain=EvictablePods((OPERAND,)), device_users=(OF_HOST,)),
+        BY_ITSELF, {Wait.DEVICES},
+        GiveUp("the GPUs are in use by process 1 (dcgm) of the host: stop them, or let the operator empty the node")),
     "none where it is not wished": (
         Facts(**LOADED, unschedulable=True, to_evict=ALONE), Settings("gpu-1", auto_drain=False), {Wait.EVICTION},
         GiveUp("training/job-1 use GPUs and did not go in time")),

@@ -63,3 +63,26 @@ def test_time_in_which_nothing_ran_counts_for_nothing(tmp_path: Path) -> None:
                   sleep=sleep).uninstall()
     assert server.pods == [web], place.said.getvalue()
     assert not place.machine.modules()
+
+
+def test_who_was_there_before_evictions_has_its_whole_time_again_after_them(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process of the host is waited for before anybody is evicted for nothing; where one comes later that does not count."""
+    place = Place(tmp_path, "nvidia")
+    server, now = place.server, [0.0]
+    train = {**TRAIN, "metadata": {**TRAIN["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+
+    def users(machine: Machine, beside: Set[str] = frozenset()) -> list[DeviceUser]:
+        return [DeviceUser(7, "dcgm", "/dev/nvidiactl")] if now[0] < 290.0 or 499.0 < now[0] < 503.0 else []
+
+    def sleep(seconds: float) -> None:
+        assert now[0] >= 290.0 or not server.cordons, "nobody goes for a driver that stays"
+        now[0] += seconds
+        server.pods = [train if server.cordons else TRAIN] if now[0] < 500.0 else []
+
+    server.pods = [TRAIN]
+    monkeypatch.setattr(Machine, "device_users", users)
+    DriverManager(Settings("gpu-1", auto_drain=False), place.machine, server, Teller(place.said), monotonic=lambda: now[0],
+                  sleep=sleep).uninstall()
+    assert now[0] > 500.0, place.said.getvalue()
+    assert not place.machine.modules()

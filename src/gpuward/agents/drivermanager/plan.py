@@ -71,17 +71,31 @@ def give_back(facts: Facts, settings: Settings) -> Finish:
 def _empty(facts: Facts, settings: Settings, overdue: Set[Wait]) -> Step | None:
     drains = settings.auto_drain and not facts.policy
     evicts = (settings.eviction and not facts.policy) or (drains and bool(facts.labels.get(names.DEPLOY_PREFIX + DRA)))
-    if evicts and (step := _cordoned(facts, None if facts.to_evict.empty else _evict(facts, overdue, drains=drains))) is not None:
+    step = None if facts.to_evict.empty or not evicts else _evict(facts, overdue, drains=drains)
+    if evicts and not (facts.cordoned or isinstance(step, GiveUp)) and (users := _users_that_stay(facts, drains=drains)):
+        return _in_use(users, overdue)  # who would come back is evicted again with each attempt, and for nothing
+    if evicts and (step := _cordoned(facts, step)) is not None:
         return step
     if facts.claimants and facts.labels.get(names.DEPLOY_PREFIX + DRA):
         return GiveUp(f"{_pods(facts.claimants)} hold claims of NVIDIA's DRA driver: they have to end first")
     if users := users_of_gpus(facts):
-        if Wait.DEVICES not in overdue:
-            return WaitFor(Wait.DEVICES, f"the GPUs are in use by {users}")
-        if not drains or facts.to_drain.empty:
-            return GiveUp(f"the GPUs are in use by {users}: stop them, or let the operator empty the node")
+        if Wait.DEVICES not in overdue or not drains or facts.to_drain.empty or _users_that_stay(facts, drains=drains):
+            return _in_use(users, overdue)
         return _cordoned(facts, _drain(facts, overdue))
     return None
+
+
+def _in_use(users: str, overdue: Set[Wait]) -> Step:
+    if Wait.DEVICES in overdue:
+        return GiveUp(f"the GPUs are in use by {users}: stop them, or let the operator empty the node")
+    return WaitFor(Wait.DEVICES, f"the GPUs are in use by {users}")
+
+
+def _users_that_stay(facts: Facts, *, drains: bool) -> str:
+    """Name the processes that no eviction and no drain ends: those of the host, of static pods, of DaemonSets that stay."""
+    asked = (facts.to_evict, facts.to_drain) if drains else (facts.to_evict,)
+    go = {pod.uid for pods in asked for pod in (*pods.pods, *(each.pod for each in pods.blocked))}
+    return _users(tuple(user for user in facts.device_users if user.pod_uid not in go))
 
 
 def _cordoned(facts: Facts, step: Step | None) -> Step | None:

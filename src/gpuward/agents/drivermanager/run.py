@@ -42,7 +42,7 @@ DEADLINES: Final = {Wait.OPERANDS: 300.0, Wait.DRA_PLUGIN: 300.0, Wait.DEVICES: 
                     Wait.MODULES: 30.0, Wait.MOFED: 600.0, Wait.ROOT: 30.0, Wait.VFIO: 30.0, Wait.NOUVEAU: 30.0,
                     Wait.KERNEL: 120.0}
 """Seconds. Evictions and drains have those of the settings."""
-ANEW: Final = {Wait.DEVICES: Wait.MODULES, Wait.MACHINES: Wait.VFIO}
+ANEW: Final = {Wait.DEVICES: Wait.MODULES, Wait.MACHINES: Wait.VFIO, Wait.EVICTION: Wait.DEVICES}
 """What has its whole time again once these have been waited for: it is not tried meanwhile."""
 EVERY: Final = 2.0
 """Seconds between looks."""
