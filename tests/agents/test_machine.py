@@ -215,6 +215,26 @@ def test_a_file_of_a_file_system_that_does_not_answer_holds_nobody_up(machine: M
             os.close(number)
 
 
+def test_a_process_whose_first_thread_has_ended_uses_what_the_others_have_open(machine: Machine, tmp_path: Path) -> None:
+    """As one that ends its main function by pthread_exit does: the kernel shows no file of the process itself any more."""
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/nvidia0").touch()
+    leave = {"x86_64": 60, "aarch64": 93}[os.uname().machine]
+    code = (f"import ctypes, threading, time; file = open({str(tmp_path / 'dev/nvidia0')!r})\n"
+            "threading.Thread(target=time.sleep, args=(60,)).start()\n"
+            f"print(flush=True); ctypes.CDLL(None).syscall({leave}, 0)")
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            (machine.proc / str(process.pid)).symlink_to(f"/proc/{process.pid}")
+            while os.listdir(f"/proc/{process.pid}/fd"):
+                time.sleep(0.02)
+            assert [user.pid for user in machine.device_users()] == [process.pid]
+        finally:
+            process.kill()
+
+
 def test_a_graphics_device_is_nvidias_where_its_driver_is(machine: Machine) -> None:
     for number, driver in ((128, "ast"), (129, "nvidia")):
         device = machine.sys / f"class/drm/renderD{number}/device"

@@ -125,16 +125,30 @@ class Processes:
                 and (major := whole(words[0])) is not None}
 
     def _opened(self, pid: str, device: Callable[[str, str], str | None]) -> Iterator[str]:
-        with contextlib.suppress(OSError), os.scandir(self.proc / pid / "fd") as files:
-            for file in files:  # one after the other: there may be a million
-                with contextlib.suppress(OSError):
-                    if (found := device(file.path, os.readlink(file.path))) is not None:
-                        yield found
+        for file in _files(self.proc / pid):
+            with contextlib.suppress(OSError):
+                if (found := device(file, os.readlink(file))) is not None:
+                    yield found
 
     def _user(self, pid: str, device: str) -> DeviceUser:
         group = POD.search(_text(self.proc / pid / "cgroup"))
         uid = group[1].replace("_", "-") if group else ""
         return DeviceUser(int(pid), _text(self.proc / pid / "comm").strip(), device, uid)
+
+
+def _files(process: Path) -> Iterator[str]:
+    """Yield what a process has open, one after the other: there may be a million.
+
+    One whose first thread has ended seems to have nothing open, as those of the kernel have: its other threads are asked then.
+    """
+    nothing = True
+    with contextlib.suppress(OSError), os.scandir(process / "fd") as files:
+        for file in files:
+            nothing = False
+            yield file.path
+    for thread in _numbers(process / "task") if nothing else ():
+        if thread != process.name:
+            yield from _files(process / "task" / thread)
 
 
 def _vfios(file: str, link: str) -> str | None:
