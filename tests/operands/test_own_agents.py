@@ -131,6 +131,17 @@ def test_the_validator_that_stays_takes_its_files_away_itself() -> None:
     assert "lifecycle" not in container(pods({"validator": OWN})["nvidia-operator-validator"], "nvidia-operator-validator")
 
 
+def test_the_exporter_looks_at_the_driver_where_the_validator_does() -> None:
+    """As on hosts whose driver is in another folder; NVIDIA's tells of none there."""
+    spec = {"nodeStatusExporter": {"enabled": True, **OWN}, "hostPaths": {"driverInstallDir": "/home/kubernetes/bin/nvidia"}}
+    exporter = container(pods(spec)["nvidia-node-status-exporter"], "nvidia-node-status-exporter")
+    said = {each["name"]: each.get("value") for each in exporter["env"]}
+    assert said["DRIVER_INSTALL_DIR_CTR_PATH"] == "/host/home/kubernetes/bin/nvidia"
+    usual = container(pods({"nodeStatusExporter": {"enabled": True, **OWN}})["nvidia-node-status-exporter"],
+                      "nvidia-node-status-exporter")
+    assert "DRIVER_INSTALL_DIR_CTR_PATH" not in {each["name"] for each in usual["env"]}
+
+
 def documented() -> dict[str, tuple[set[str], set[str]]]:
     """Return what is mounted by the containers of each row of the table in the docs: all of it, and what is read-only."""
     rows = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuward.operands import images, monitors, rbac
-from gpuward.operands.common import set_container, set_envs, set_host_network
+from gpuward.operands.common import set_container, set_env, set_envs, set_host_network
 from gpuward.operands.common_daemonset import DaemonSetFrame, daemon_set, ref
 from gpuward.operands.facts import Context
 from gpuward.operands.objects import (
@@ -20,7 +20,7 @@ from gpuward.operands.objects import (
     service_monitor,
     service_port,
 )
-from gpuward.operands.own_agents import use_own_agent
+from gpuward.operands.own_agents import is_own, use_own_agent
 from gpuward.operands.state import ObjectRef
 
 NAME = "state-node-status-exporter"
@@ -94,6 +94,12 @@ def _fill(ctx: Context, template: Json) -> None:
     container = find(pod["containers"], APP)
     image = images.resolve("spec.nodeStatusExporter", exporter, "VALIDATOR_IMAGE", ctx.images)
     set_container(pod, container, image, exporter)
+    paths = ctx.spec.host_paths
+    directory = paths.effective_driver_install_dir
+    if is_own(image) and directory != paths.default_driver_install_dir and paths.effective_root == paths.default_root:
+        # NVIDIA's looks where no driver is then, and tells of none. The host's root is mounted here already.
+        set_env(container, "DRIVER_INSTALL_DIR", directory)
+        set_env(container, "DRIVER_INSTALL_DIR_CTR_PATH", f"/host{directory}")
     set_envs(container, exporter.env)
     set_host_network(pod, exporter.host_network)
     use_own_agent(container)
