@@ -219,7 +219,8 @@ def test_a_file_system_of_a_server_that_answers_is_looked_at(tmp_path: Path) -> 
     assert host.locate(PurePosixPath("/opt/bin/nvidia-smi")) == "/server/bin/nvidia-smi"
 
 
-def test_it_ends_when_told_to_while_the_kernel_does_not(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_it_ends_when_told_to_while_the_kernel_does_not(tmp_path: Path, number: signal.Signals) -> None:
     node = Node(tmp_path)
     try:
         node.load()
@@ -231,10 +232,13 @@ def test_it_ends_when_told_to_while_the_kernel_does_not(tmp_path: Path) -> None:
             said = process.stdout.readline()
             assert said
         time.sleep(0.2)
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         rest, _ = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 128 + signal.SIGTERM, rest
-        assert node.now()["metadata"]["labels"][PLUGIN] == "true"
-        assert not node.now()["spec"].get("unschedulable")
+        digest = tmp_path / "root/run/nvidia/nvidia-driver.state"
+        assert not digest.exists(), "the kernel goes on with it: half a driver is none that may stay"
+        if number == signal.SIGTERM:
+            assert process.returncode == 128 + signal.SIGTERM, rest
+            assert node.now()["metadata"]["labels"][PLUGIN] == "true"
+            assert not node.now()["spec"].get("unschedulable")
     finally:
         node.server.stop()

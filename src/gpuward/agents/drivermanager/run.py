@@ -285,16 +285,16 @@ class DriverManager:
         self._is_done(wait)
 
     def _unload_one(self, module: str) -> None:
-        # Without one of its modules the driver that is left is none that may stay, also if this process is killed next, and the
-        # next one is to install what was there: its digest goes with the first of them.
+        # Without one of its modules the driver that is left is none that may stay, though the next attempt may be to install what
+        # was there: its digest goes before the first of them does, since the kernel goes on with one when we are killed.
+        digest = self.host.read(DIGEST_FILE)
+        self.host.remove(DIGEST_FILE)
         try:
             self.host.unload(module)
-        except KernelBusyError:
-            self.host.remove(DIGEST_FILE)
+        except (ModuleInUseError, HostError):
+            if digest and module in self.host.modules():
+                self.host.write(DIGEST_FILE, f"{digest}\n")
             raise
-        finally:
-            if module not in self.host.modules():
-                self.host.remove(DIGEST_FILE)
 
     def _slow_down(self, those: Collection[str], wait: Wait, how: str) -> None:
         """Wait where what was done has been undone by somebody, before it is done again: it may go on so for ever."""
