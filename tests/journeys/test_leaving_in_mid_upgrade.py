@@ -22,6 +22,7 @@ from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_hosts_left import OURS
 from tests.journeys.test_moves import with_one_owner, with_precompiled, with_workloads
 from tests.journeys.test_nvidiadriver import driver_pods, make, nvidia_driver, set_driver
+from tests.journeys.test_removed import NVIDIADRIVER, installed, remove
 
 Change = Callable[[Stage], Awaitable[Any]]
 
@@ -136,3 +137,26 @@ def test_a_node_that_has_lost_its_driver_and_gets_no_other_stays_cordoned_and_sa
         assert (found.pods, stage.cordons()) == ([], [])
 
     scenario()
+
+
+@pytest.mark.parametrize("edited", ["record", "label"])
+def test_a_node_that_loses_its_driver_for_good_is_given_back_though_somebody_meddled_with_it(edited: str) -> None:
+    """Whose driver it had, and that no other comes, is known after that, too."""
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await installed(stage, NVIDIADRIVER)
+        await stage.deploy("training", node="gpu-1", max_unavailable=0)
+        await remove(stage, NVIDIADRIVER)
+        await stage.until(lambda: stage.hold("gpu-1") == "BudgetBlocks" and not driver_pods(stage, "gpu-2"))
+        if edited == "label":
+            await stage.label("gpu-1", names.UPGRADE_STATE, State.VALIDATION_REQUIRED)
+            await stage.rest(30)
+        stage.set_budget("training", 1)
+        if edited == "record":
+            await stage.until(lambda: stage.state("gpu-1") == State.POD_RESTART_REQUIRED)
+            await stage.rest(0.3)
+            await stage.user.patch_merge(resources.NODES, "gpu-1", {"metadata": {"annotations": {names.UPGRADE_RECORD: None}}})
+        await stage.until(lambda: not driver_pods(stage))
+        await stage.until(lambda: not stage.cordons() and set(stage.states().values()) == {""})
+
+    story()

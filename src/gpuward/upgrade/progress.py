@@ -77,6 +77,7 @@ def _begun(node: NodeFacts, now: float) -> NodeProgress:
         started=now,
         pods=node.pods_there,
         target=node.target or node.record.target,
+        driver=node.record.driver or (node.node.labels.get(names.DRIVER_OWNER, "") if node.state in IN_PROGRESS else ""),
         forced=node.by_hand and not _is_left_behind(node),
         failure=None,
         cordon=owner,
