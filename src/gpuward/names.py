@@ -139,6 +139,7 @@ OWNER_KINDS: Final = ("ClusterPolicy", "NVIDIADriver")
 """Kinds of custom resources that own objects."""
 APPLIED_HASH: Final = "nvidia.com/last-applied-hash"
 DRIVER_APP: Final = "nvidia-driver-daemonset"
+DRIVER_CONTAINER: Final = "nvidia-driver-ctr"
 VFIO_MANAGER_APP: Final = "nvidia-vfio-manager"
 VGPU_MANAGER_APP: Final = "nvidia-vgpu-manager-daemonset"
 NVIDIA_DRIVER_APP_PREFIXES: Final = ("nvidia-gpu-driver-", "nvidia-vgpu-driver-")

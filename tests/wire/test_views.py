@@ -435,3 +435,10 @@ def test_a_template_says_which_images_its_pods_need_the_drivers_first() -> None:
         ("nvidia-driver-ctr", "driver:2", "Always"), ("nvidia-gdrcopy-ctr", "gdrdrv:3", ""),
         ("k8s-driver-manager", "manager:1", "")]
     assert shape.tolerations == (Toleration("nvidia.com/gpu", "Exists"),)
+
+
+def test_a_container_that_a_webhook_puts_first_is_not_taken_for_the_driver() -> None:
+    containers = [{"name": "istio-proxy", "image": "mesh/proxy:1.2"}, {"name": "nvidia-driver-ctr", "image": "nvcr/driver:595"}]
+    meta = {"name": "a", "uid": "a", "labels": {"app": "nvidia-driver-daemonset", "app.kubernetes.io/component": "nvidia-driver"}}
+    assert pod_view(raw(metadata=meta, spec={"containers": containers})).driver_image == "nvcr/driver:595"
+    assert pod_view(raw(metadata=meta, spec={"containers": containers[:1]})).driver_image == "mesh/proxy:1.2"

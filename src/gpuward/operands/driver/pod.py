@@ -20,7 +20,7 @@ from gpuward.operands.objects import (
     privileged,
 )
 
-CONTAINER = "nvidia-driver-ctr"
+CONTAINER = names.DRIVER_CONTAINER
 MANAGER = "k8s-driver-manager"
 STARTUP_PROBE = "nvidia-driver-startup-probe"
 
