@@ -73,8 +73,14 @@ CASES: dict[str, tuple[Facts, Settings, set[Wait], Step]] = {
         Facts(**LOADED, policy=True, labels=GONE, going_users=(USER,)), BY_OPERATOR, {Wait.MODULES},
         GiveUp("the driver's modules are in use by process 4711 (python) of pod training/job-1")),
     "that another module uses": (
-        Facts(**LOADED, policy=True, labels=GONE, holders=("nv_peer_mem",), device_users=()), BY_OPERATOR, {Wait.MODULES},
-        GiveUp("the driver's modules are in use by the module nv_peer_mem")),
+        Facts(**LOADED, policy=True, labels=GONE, holders=("nv_peer_mem",)), BY_OPERATOR, {Wait.DEVICES},
+        GiveUp("the GPUs are in use by the module nv_peer_mem: stop them, or let the operator empty the node")),
+    "before anything is disturbed, or half of the driver would be gone": (
+        Facts(**LOADED, policy=True, labels=PLUGIN, holders=("nv_peer_mem",)), BY_OPERATOR, set(),
+        WaitFor(Wait.DEVICES, "the GPUs are in use by the module nv_peer_mem")),
+    "and anybody is evicted": (
+        Facts(**LOADED, to_evict=ALONE, to_drain=ALONE, holders=("nv_peer_mem",)), BY_ITSELF, set(),
+        WaitFor(Wait.DEVICES, "the GPUs are in use by the module nv_peer_mem")),
     "a root that cannot be detached": (
         Facts(mounted=True), BY_ITSELF, {Wait.ROOT}, GiveUp("the driver's root cannot be detached")),
     "devices of virtual machines": (Facts(vfio=("0000:3b:00.0",)), BY_ITSELF, set(), UnbindVfio(("0000:3b:00.0",))),

@@ -92,10 +92,11 @@ def _in_use(users: str, overdue: Set[Wait]) -> Step:
 
 
 def _users_that_stay(facts: Facts, *, drains: bool) -> str:
-    """Name the processes that no eviction and no drain ends: those of the host, of static pods, of DaemonSets that stay."""
+    """Name whom no eviction and no drain ends: modules of others, processes of the host, static pods, DaemonSets that stay."""
     asked = (facts.to_evict, facts.to_drain) if drains else (facts.to_evict,)
     go = {pod.uid for pods in asked for pod in (*pods.pods, *(each.pod for each in pods.blocked))}
-    return _users(tuple(user for user in facts.device_users if user.pod_uid not in go))
+    stay = tuple(user for user in facts.device_users if user.pod_uid not in go)
+    return ", ".join(filter(None, [*_modules(facts), _users(stay)]))
 
 
 def _cordoned(facts: Facts, step: Step | None) -> Step | None:
@@ -104,11 +105,11 @@ def _cordoned(facts: Facts, step: Step | None) -> Step | None:
 
 
 def users_of_gpus(facts: Facts) -> str:
-    """Name who would lose the driver: processes, and pods that were given GPUs or are virtual machines, whatever they do now."""
+    """Name who uses the driver: modules of others, processes, and pods that were given GPUs or are virtual machines."""
     seen = {user.pod_uid for user in facts.device_users}
     machines = facts.machines if _serves_machines(facts) else ()
     idle = tuple(pod for pod in (*facts.gpu_pods, *machines) if pod.uid not in seen)
-    return ", ".join([*([_users(facts.device_users)] if facts.device_users else []), *([_named(idle)] if idle else [])])
+    return ", ".join(filter(None, [*_modules(facts), _users(facts.device_users), _named(idle) if idle else ""]))
 
 
 def _serves_machines(facts: Facts) -> bool:
@@ -235,8 +236,12 @@ def _users(users: tuple[DeviceUser, ...]) -> str:
 
 
 def _holders(facts: Facts) -> str:
-    modules, users = [f"the module {name}" for name in facts.holders], (*facts.device_users, *facts.going_users)
-    return ", ".join([*modules, *([_users(users)] if users else [])]) or "whom cannot be seen from here"
+    users = (*facts.device_users, *facts.going_users)
+    return ", ".join([*_modules(facts), *([_users(users)] if users else [])]) or "whom cannot be seen from here"
+
+
+def _modules(facts: Facts) -> list[str]:
+    return [f"the module {name}" for name in facts.holders]
 
 
 def _place(user: DeviceUser) -> str:
