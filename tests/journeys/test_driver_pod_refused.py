@@ -8,10 +8,12 @@ import pytest
 
 from gpuward import errors, names
 from gpuward.cli.resume import resume_rollout
+from gpuward.cli.waiting import stopped
 from gpuward.model.explain import sentence
 from gpuward.model.states import State
 from kubesandbox import messages
 from kubesandbox.messages import Answer, Request, Stream
+from tests.journeys.looking import looking
 from tests.journeys.stage import NEW, Proceed, Stage, on_stage
 from tests.journeys.test_driver_truth import rollout
 from tests.journeys.test_nvidiadriver import driver_pods, label_pools, make, nvidia_driver
@@ -125,6 +127,9 @@ async def test_a_person_lets_the_other_nodes_go_on_beside_one_driver_pod_that_ma
     await stage.upgrade_to()
     await stage.until(lambda: State.FAILED in stage.entered("gpu-1"), within=3000)
     assert {stage.hold(node) for node in ("gpu-2", "gpu-3")} == {"RefusedElsewhere"}
+    await stage.rest(90)
+    async with looking(stage) as picture:
+        assert stopped(picture).startswith("ReplacementRefused: "), "`status --wait` ends with 4"
     await resume_rollout(stage.user, stage.clock.now())
     await stage.until(lambda: stage.driver("gpu-2") == stage.driver("gpu-3") == NEW, within=3600)
     assert stage.driver("gpu-1") != NEW

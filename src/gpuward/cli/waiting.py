@@ -24,6 +24,8 @@ STOPPED = frozenset({
     "InvalidPolicy", "Paused", "FailureBudgetExceeded", "NewDriverFails", "TemplateEdited", "NoNodeMayStart", "NodesFailed",
     "WaveFailed", "WaveEmpty", "AnalysisFailed", "ApprovalRequired", "Aborted", "PlanDiffers"})
 """Reasons of the condition that do not end by themselves."""
+REFUSED = "ReplacementRefused"
+"""The one that only the operator knows, as it has asked for what is refused."""
 SETTLED = 2.0
 """Seconds for which all must be well: an edit of a moment ago has not been taken up by everybody."""
 STOPPED_FOR = 10.0
@@ -74,11 +76,16 @@ def is_done(picture: Picture) -> bool:
     view = picture.active.view
     if view is None or rollout_of(picture.plan).status != "True":
         return False
-    status: dict[str, Any] = view.body.get("status") or {}
-    told: dict[str, Any] = next((one for one in status.get("conditions") or () if one.get("type") == CONDITION), {})
+    told = _said(picture)
     drivers = picture.drivers.active if picture.drivers.in_force else ()
     ready = all((each.view.body.get("status") or {}).get("state") in ("ready", "disabled") for each in drivers)
     return told.get("status") == "True" and told.get("observedGeneration") == view.generation and ready
+
+
+def _said(picture: Picture) -> dict[str, Any]:
+    """Return what the operator says of the ClusterPolicy's rollout, empty where it says nothing yet."""
+    status: dict[str, Any] = (picture.active.view.body.get("status") if picture.active.view is not None else None) or {}
+    return next((one for one in status.get("conditions") or () if one.get("type") == CONDITION), {})
 
 
 def stopped(picture: Picture) -> str:
@@ -88,6 +95,8 @@ def stopped(picture: Picture) -> str:
     rollout = rollout_of(picture.plan)
     if (why := refusal(picture.drivers)) and not any(status.state in IN_PROGRESS for status in picture.plan.nodes.values()):
         return f"InvalidPolicy: {why}"
+    if (said := _said(picture)).get("reason") == REFUSED and rollout.status != "True":
+        return f"{REFUSED}: {said.get('message')}"
     again = any(hold.reason is Reason.RETRY_LATER for hold in picture.plan.holds.values())
     over = rollout.reason in STOPPED or _all_need_somebody(picture) or _never_opens(picture)
     return f"{rollout.reason}: {rollout.message}" if over and not again else ""
