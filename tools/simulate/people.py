@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from gpuward import names
 from gpuward.model.states import State
 from gpuward.sandbox.cluster import Sandbox
+from gpuward.sandbox.driver import set_cordon
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox import errors
 from kubesandbox.builders import deployment
@@ -80,13 +81,7 @@ class People:
 
     def cordon(self, name: str, wanted: bool) -> None:
         """Make a node unschedulable, or schedulable."""
-
-        def change(node: Object) -> None:
-            node["spec"].pop("unschedulable", None)
-            if wanted:
-                node["spec"]["unschedulable"] = True
-
-        self.change_node(name, change)
+        set_cordon(self.sandbox.store, name, wanted, "kubectl-cordon")
 
     def is_cordoned(self, name: str) -> bool:
         """Tell whether a node is unschedulable."""

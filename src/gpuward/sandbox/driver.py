@@ -16,7 +16,7 @@ from gpuward.sandbox.programs import GpuProgram
 from kubesandbox.errors import NotFound, TooManyRequests
 from kubesandbox.sim.objects import Object, annotations_of, is_terminating, labels_of, name_of, namespace_of, stamp
 from kubesandbox.sim.programs import Pause, Pausing, Waits, Watch
-from kubesandbox.store import copy
+from kubesandbox.store import Store, copy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,19 +134,8 @@ class DriverManagerProgram(GpuProgram):
                       if namespace_of(pod) == own and labels_of(pod).get("app") in WAITED_FOR)
 
     def _cordon(self, wanted: bool) -> None:
-        """Cordon the node, or lift any cordon; API servers note who did, by the name of the program."""
-        node = self.world.store.find("nodes", None, self.machine.node)
-        if node is None or bool(node["spec"].get("unschedulable")) is wanted:
-            return
-        node = copy(node)
-        node["spec"].pop("unschedulable", None)
-        owners = [one for one in node["metadata"].get("managedFields", ()) if not _is_for_cordon(one)]
-        if wanted:
-            node["spec"]["unschedulable"] = True
-            owners.append({"manager": FIELD_MANAGER, "operation": "Update", "apiVersion": "v1", "time": stamp(self.world.now()),
-                           "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:unschedulable": {}}}})
-        node["metadata"]["managedFields"] = owners
-        self.world.store.update("nodes", node, decoded=True)
+        """Cordon the node, or lift any cordon."""
+        set_cordon(self.world.store, self.machine.node, wanted, FIELD_MANAGER)
 
     def _evict_gpu_pods(self, now: float) -> Pausing:
         while pods := [pod for pod in self.world.pods.on_node(self.machine.node) if gpus_wanted(pod["spec"])]:
@@ -225,6 +214,22 @@ def _resumed(value: str) -> str:
     if value == PAUSED:
         return "true"
     return re.sub(f"{PAUSED}_?", "", value).strip("_")
+
+
+def set_cordon(store: Store, name: str, wanted: bool, manager: str) -> None:
+    """Cordon a node, or lift any cordon; API servers note who did, by the name of the program."""
+    node = store.find("nodes", None, name)
+    if node is None or bool(node["spec"].get("unschedulable")) is wanted:
+        return
+    node = copy(node)
+    node["spec"].pop("unschedulable", None)
+    owners = [one for one in node["metadata"].get("managedFields", ()) if not _is_for_cordon(one)]
+    if wanted:
+        node["spec"]["unschedulable"] = True
+        owners.append({"manager": manager, "operation": "Update", "apiVersion": "v1", "time": stamp(store.now()),
+                       "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:unschedulable": {}}}})
+    node["metadata"]["managedFields"] = owners
+    store.update("nodes", node, decoded=True)
 
 
 def _is_for_cordon(owner: Object) -> bool:
