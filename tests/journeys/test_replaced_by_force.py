@@ -8,6 +8,7 @@ import pytest
 
 from gpuward.kube import resources
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from tests.journeys.test_node_workload import torn
 from tests.journeys.test_removed import users
 from tests.journeys.test_rolloutpolicy import apply
 
@@ -51,6 +52,20 @@ def test_no_node_starts_in_between(reason: str, gap: float) -> None:
         assert reason in {stage.hold(node) for node in stage.states()}
 
     scenario()
+
+
+@on_stage(gpu_nodes=2)
+async def test_what_one_has_allowed_ends_with_it(stage: Stage) -> None:
+    await stage.installed()
+    for node in stage.states():
+        stage.run_pod(f"train-{node}", node, owned=True)
+    await apply(stage, removeAtOnce=True)
+    await stage.rest(10)
+    await stage.user.delete(resources.ROLLOUT_POLICIES, "default")
+    await stage.rest(1)
+    await stage.patch_policy("driver/enabled", False)
+    await stage.rest(45)
+    assert torn(stage) == []
 
 
 @on_stage(gpu_nodes=3)

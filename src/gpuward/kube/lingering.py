@@ -1,7 +1,7 @@
 """The last RolloutPolicy, which stays in force for a while after it has gone.
 
 `kubectl replace --force` deletes it and makes it anew, and so do others that cannot change what is there. In between, every node
-that waits for a window, an approval or the end of a notice could start.
+that waits for a window, an approval or the end of a notice could start. What it allows ends at once (`policy/rolloutpolicy.py`).
 """
 
 from __future__ import annotations

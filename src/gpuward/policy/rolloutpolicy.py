@@ -16,7 +16,7 @@ from gpuward.crd.rollout_conversion import rollout_settings, typed_rollout
 from gpuward.errors import PolicyError
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reading import read_time
-from gpuward.model.rollout import RolloutSettings
+from gpuward.model.rollout import DeviceHolders, RolloutSettings
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
 
@@ -31,9 +31,9 @@ class ActiveRollout(msgspec.Struct, frozen=True):
     settings: RolloutSettings | None = RolloutSettings()
 
     @property
-    def key(self) -> tuple[str, int] | None:
+    def key(self) -> tuple[str, int, bool] | None:
         """Return what is another one whenever the settings may be."""
-        return (self.view.uid, self.view.generation) if self.view else None
+        return _key(self.view) if self.view else None
 
     @property
     def title(self) -> str:
@@ -45,14 +45,14 @@ class RolloutReader:
     """Read the active RolloutPolicy of snapshots, decoding each version of its spec once."""
 
     def __init__(self) -> None:
-        self._last: tuple[tuple[str, int], ActiveRollout] | None = None
+        self._last: tuple[tuple[str, int, bool], ActiveRollout] | None = None
 
     def read(self, snapshot: Snapshot) -> ActiveRollout:
         """Return the policy in force: the oldest RolloutPolicy that is not being deleted. The others are ignored."""
         view = next((each for each in snapshot.rollout_policies if not each.deleting), None)
         if view is None:
             return ActiveRollout()
-        key = (view.uid, view.generation)
+        key = _key(view)
         if self._last is None or self._last[0] != key:
             self._last = (key, _read(view))
         active = self._last[1]
@@ -63,7 +63,20 @@ def _read(view: PolicyView) -> ActiveRollout:
     policy, problems = typed_rollout(view.body)
     if policy is None or problems:
         return ActiveRollout(view, tuple(problems), None)
-    return ActiveRollout(view, (), rollout_settings(policy))
+    settings = rollout_settings(policy)
+    return ActiveRollout(view, (), _only_holding(settings) if view.gone else settings)
+
+
+def _only_holding(settings: RolloutSettings) -> RolloutSettings:
+    """Return the settings of a RolloutPolicy that is gone without leave to take pods, or drivers from under them: whoever has
+    deleted it may have meant just that.
+    """
+    return msgspec.structs.replace(
+        settings, kill_at_deadline=False, remove_at_once=False, device_holders=DeviceHolders.HOLD)
+
+
+def _key(view: PolicyView) -> tuple[str, int, bool]:
+    return view.uid, view.generation, view.gone
 
 
 def governed(upgrades: UpgradePolicy, rollout: ActiveRollout, last: RolloutSettings, resumed_at: float) -> UpgradePolicy:

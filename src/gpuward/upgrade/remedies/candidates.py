@@ -23,6 +23,7 @@ from gpuward.upgrade.remedies.behind import after_troubles, quarantined
 from gpuward.upgrade.remedies.driver_pod import (
     empty_for_driver,
     make_driver_pod,
+    make_validator_pod,
     mend_driver_pod,
     mend_validator_pod,
     place_driver_pod,
@@ -307,6 +308,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.DRIVER_STARTING: start_driver_pod,
     Reason.DRIVER_FAILING: mend_driver_pod,
     Reason.DRIVER_IN_USE: empty_for_driver,
+    Reason.VALIDATOR_MISSING: make_validator_pod,
     Reason.VALIDATOR_STARTING: mend_validator_pod,
     Reason.OPERAND_FAILING: mend_operand,
     Reason.JOBS_RUNNING: finish_jobs,

@@ -4,7 +4,7 @@ the node, that the pod finds its place, and that it starts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from shlex import quote
 
@@ -27,7 +27,7 @@ from gpuward.upgrade.remedies.fixes import (
     with_ready,
     without,
 )
-from gpuward.upgrade.remedies.operand_pod import mended, with_those_behind
+from gpuward.upgrade.remedies.operand_pod import mended, with_others, with_those_behind
 from gpuward.upgrade.remedies.question import SOON, Candidate, Question
 from gpuward.upgrade.remedies.rollback import take_back_untried
 from gpuward.upgrade.scope import drives
@@ -36,22 +36,39 @@ replace = msgspec.structs.replace
 
 
 def make_driver_pod(question: Question) -> Iterator[Candidate]:
-    """Get a driver pod onto the node. What is in its way stands in other objects than are read here, so commands show it."""
+    """Get a driver pod onto the node."""
     case, view = question.case, question.view
     ds = next((ds for ds in case.snapshot.daemonsets if drives(ds, case.policy) and not ds.deleting
                and ds.node_selector.items() <= view.labels.items()), None)
-    if ds is None or question.now < question.hold.since + SOON:
+    if ds is not None:
+        yield from _let_make(ds, "driver", {names.COMPONENT_LABEL: names.DRIVER_COMPONENT}, question)
+
+
+def make_validator_pod(question: Question) -> Iterator[Candidate]:
+    """Get a validator pod onto the node."""
+    snapshot = question.case.snapshot
+    ds = next((ds for ds in snapshot.daemonsets if ds.name == names.VALIDATOR_APP and ds.namespace == snapshot.namespace
+               and not ds.deleting and ds.node_selector.items() <= question.view.labels.items()), None)
+    if ds is not None:
+        yield from (with_others(fix, question) for fix in _let_make(ds, "validator", {"app": names.VALIDATOR_APP}, question))
+
+
+def _let_make(ds: DaemonSetView, what: str, labels: Mapping[str, str], question: Question) -> Iterator[Fix]:
+    """Get a DaemonSet to make its pod. What is in its way stands in other objects than are read here, so commands show it."""
+    view = question.view
+    if question.now < question.hold.since + SOON:
         return
+    made = partial(_with, pod=_made(ds, labels, question))
     in_the_way = [taint for taint in view.taints if ds.tolerations is not None and not tolerated((taint,), ds.tolerations)]
     if in_the_way:
-        what, it = (f"taint {in_the_way[0]}", "it") if len(in_the_way) == 1 else (f"taints {listed(in_the_way)}", "them")
-        do = f"take {what} from the node, once whoever set {it} has finished: DaemonSet {ds.ref} does not tolerate {it}"
+        these, it = (f"taint {in_the_way[0]}", "it") if len(in_the_way) == 1 else (f"taints {listed(in_the_way)}", "them")
+        do = f"take {these} from the node, once whoever set {it} has finished: DaemonSet {ds.ref} does not tolerate {it}"
         taints = " ".join(quote(f"{taint.key}:{taint.effect}-") for taint in in_the_way)
-        yield Fix(do, partial(_with, pod=_made(ds, question)), f"kubectl taint node {quote(view.name)} {taints}")
+        yield Fix(do, made, f"kubectl taint node {quote(view.name)} {taints}")
         return
-    do = f"let DaemonSet {ds.ref} make a driver pod here: a quota, an affinity or a taint may be in the way"
+    do = f"let DaemonSet {ds.ref} make a {what} pod here: a quota, an affinity or a taint may be in the way"
     looks = (f"kubectl describe daemonset {quote(ds.name)} -n {quote(ds.namespace)}", f"kubectl describe node {quote(view.name)}")
-    yield Fix(do, partial(_with, pod=_made(ds, question)), looks=looks)
+    yield Fix(do, made, looks=looks)
 
 
 def place_driver_pod(question: Question) -> Iterator[Candidate]:
@@ -124,10 +141,10 @@ def _mended(pod: PodView, do: str) -> Fix:
     return Fix(do, partial(with_ready, pod=pod), looks=looks)
 
 
-def _made(ds: DaemonSetView, question: Question) -> PodView:
+def _made(ds: DaemonSetView, labels: Mapping[str, str], question: Question) -> PodView:
     """Return the pod that the DaemonSet would make."""
-    labels = {names.COMPONENT_LABEL: names.DRIVER_COMPONENT, names.REVISION_HASH: question.node.target}
-    return PodView(ds.namespace, f"{ds.name}-{question.view.name}", node=question.view.name, labels=labels, phase="Running",
+    given = {**labels, names.REVISION_HASH: question.node.target}
+    return PodView(ds.namespace, f"{ds.name}-{question.view.name}", node=question.view.name, labels=given, phase="Running",
                    owner=Owner("DaemonSet", ds.name, ds.uid), ready=True, created=question.now)
 
 

@@ -39,9 +39,12 @@ def mend_operand(question: Question) -> Iterator[Candidate]:
 
 def with_those_behind(fix: Fix, pod: PodView, question: Question) -> Fix:
     """Return a fix by which the pods get ready, too, that only wait for the container toolkit on their node."""
-    if pod.labels.get("app") != names.TOOLKIT_APP:
-        return fix
-    behind = [one for one in question.node.operands if one.ref != pod.ref and trouble_of(one) is None]
+    return fix if pod.labels.get("app") != names.TOOLKIT_APP else with_others(fix, question)
+
+
+def with_others(fix: Fix, question: Question) -> Fix:
+    """Return a fix by which the operands' pods on the node get ready that only wait for others."""
+    behind = [one for one in question.node.operands if trouble_of(one) is None]
     return replace(fix, change=lambda case: reduce(with_ready, behind, fix.change(case)))
 
 

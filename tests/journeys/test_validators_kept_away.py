@@ -1,0 +1,36 @@
+"""No validator pod can be made for a new driver: whoever asks learns what keeps it away, and what would help."""
+
+from __future__ import annotations
+
+from gpuward import names
+from gpuward.model.states import State
+from kubesandbox.sim.objects import Object
+from tests.journeys.looking import explanation_of
+from tests.journeys.stage import NEW, Stage, on_stage
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_taint_that_keeps_them_away_is_named_with_the_way_out(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: State.VALIDATION_REQUIRED in stage.states().values(), within=900)
+    node = next(name for name, state in stage.states().items() if state == State.VALIDATION_REQUIRED)
+
+    def taint(found: Object) -> None:
+        found["spec"]["taints"] = [{"key": "maintenance", "effect": "NoSchedule"}]
+
+    stage.sandbox.store.modify("nodes", None, node, taint)
+    for pod in stage.pods(names.VALIDATOR_APP, node):
+        stage.sandbox.store.delete("pods", names.DEFAULT_NAMESPACE, pod["metadata"]["name"])
+    await stage.until(lambda: stage.hold(node) == "ValidatorMissing")
+    await stage.rest(150)
+    (remedy,) = (await explanation_of(stage, node)).remedies
+    assert "take taint maintenance:NoSchedule from the node" in remedy.do
+    assert "nvidia-operator-validator does not tolerate it" in remedy.do
+    assert remedy.commands == (f"kubectl taint node {node} maintenance:NoSchedule-",)
+
+    def clean(found: Object) -> None:
+        found["spec"].pop("taints")
+
+    stage.sandbox.store.modify("nodes", None, node, clean)
+    await stage.until(lambda: stage.state(node) == State.DONE and stage.driver(node) == NEW)
