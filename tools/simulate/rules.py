@@ -141,7 +141,7 @@ def _is_noted(change: NodeChange, world: SimulatedWorld) -> bool:
 def _loses_an_idle_driver(change: NodeChange, world: SimulatedWorld) -> bool:
     """Tell whether the driver of a node is to go, and nobody uses it: that needs no automatic upgrades."""
     owner, machine = change.before.owner, world.watch.machines.machine(change.node)
-    gone = bool(owner) and world.sandbox.store.find(NVIDIA_DRIVERS, None, owner) is None
+    gone = bool(owner) and change.history.is_gone(change.writer, owner)
     off = any(turns_drivers_off(policy) for policy in change.history.policies(change.writer) if policy is not None)
     return (gone or off) and (machine is None or not users_of(machine))
 
