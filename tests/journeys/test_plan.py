@@ -28,7 +28,7 @@ from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.builders import deployment
 from kubesandbox.messages import Answer, Request, Stream, refusal
 from kubesandbox.sim.faults import Fault
-from kubesandbox.sim.objects import is_ready
+from kubesandbox.sim.objects import is_ready, is_terminating
 from kubesandbox.timeloop import run_virtual
 from tests.journeys.looking import explanation_of, looking, status_of
 from tests.journeys.stage import NEW, OLD, Proceed, Stage, gpu_template, on_stage, playing, policy
@@ -398,6 +398,7 @@ async def test_a_node_under_way_waits_for_an_operator_where_none_runs(stage: Sta
     await stage.upgrade_to(NEW)
     await stage.until(lambda: State.POD_RESTART_REQUIRED in stage.states().values(), within=600)
     node = next(name for name, state in stage.states().items() if state == State.POD_RESTART_REQUIRED)
+    await stage.until(lambda: any(map(is_terminating, stage.pods(names.DRIVER_APP, node))))
     await stage.kill_operator()
     await stage.rest(900)
     found = await plan_of(stage)

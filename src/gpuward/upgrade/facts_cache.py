@@ -193,7 +193,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
         operands=unready_operands(pods, snapshot.namespace),
         module_holders=module_holders_on(node, pods, common.holder_daemonsets),
         device_plugin_going=common.leaving.device_plugin(node, pods),
-        offering=common.leaving.offering(node, pods) if state in IN_PROGRESS else None,
+        offering=common.leaving.offering(node, pods),
         leaving=_leaving(node, pods, record, common),
         driver_follows=bool(record.changing) and common.leaving.follows(node, pods),
         to_evict=pods_to_evict(pods, policy, snapshot.namespace, variable=variable),
