@@ -39,13 +39,15 @@ class Leaving(msgspec.Struct, frozen=True):
         return self.from_node(node, there) or next((pod for pod in there if follows and self._brings_driver(pod)), None)
 
     def offering(self, node: NodeView, pods: Iterable[PodView]) -> PodView | None:
-        """Return a pod that offers a node's GPUs, and would stop if the label were paused by which it came."""
+        """Return a pod that offers a node's GPUs, and would stop if the label were paused by which it came. One that stops by
+        itself offers them until it has, and another one comes in its place.
+        """
         value = node.labels.get(names.DEPLOY_PLUGIN, "")
         if paused(value) == value:
             return None
         without = msgspec.structs.replace(node, labels={**node.labels, names.DEPLOY_PLUGIN: paused(value)})
-        return next((pod for pod in pods if self._offers_gpus(pod) and self._stays(pod, node)
-                     and not self._stays(pod, without)), None)
+        return next((pod for pod in pods if self._offers_gpus(pod) and self._is_selected(pod, node)
+                     and not self._is_selected(pod, without)), None)
 
     def follows(self, node: NodeView, pods: Iterable[PodView]) -> bool:
         """Tell whether a pod that has brought a driver is there and not about to stop yet: it goes after what offers the GPUs."""
@@ -74,8 +76,9 @@ class Leaving(msgspec.Struct, frozen=True):
         return is_driver_pod(pod, self.namespace) or brings_hosts_driver(pod, self.namespace)
 
     def _stays(self, pod: PodView, node: NodeView) -> bool:
-        if pod.deleting:
-            return False
+        return not pod.deleting and self._is_selected(pod, node)
+
+    def _is_selected(self, pod: PodView, node: NodeView) -> bool:
         if pod.owner is None:
             return not unwanted(node, (pod,), self.namespace)
         selector = self.selectors.get(pod.owner.uid)
