@@ -9,7 +9,7 @@ import msgspec
 from gpuward.model import waits
 from gpuward.model.analysis import WaveAnalysis
 from gpuward.model.approved_plan import PlanDiffers
-from gpuward.model.denials import LedgerRefused, RefusedElsewhere, ReplacementRefused, WriteRefused
+from gpuward.model.denials import EvictionForbidden, LedgerRefused, RefusedElsewhere, ReplacementRefused, WriteRefused
 from gpuward.model.domains import DomainLimit
 from gpuward.model.driver_images import ImageMissing
 from gpuward.model.edits import TemplateEdited
@@ -47,6 +47,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     waits.NewDriverFails("n1", TROUBLE),
     ReplacementRefused(POD, "a webhook says no", 3),
     RefusedElsewhere(POD, "n1", "a webhook says no"),
+    EvictionForbidden("ml", "n1", "User x cannot create resource"),
     waits.HeldDevices(POD, OWNER, "hostPath /dev/nvidia0"),
     waits.ProtectedPods(POD, 1, StaticPod()),
     waits.BudgetBlocks(POD, BUDGET, 3, 2),

@@ -47,6 +47,7 @@ def plan(*nodes: tuple[State, Reason | None], auto: bool = True, labels: tuple[s
     (plan((DONE, None), (State.UNKNOWN, Reason.DRIVER_POD_MISSING)), "DriversNotReady"),
     (plan((DONE, None), (WAITING, Reason.SKIPPED)), "Blocked"),
     (plan((FAILED, Reason.FAILED), (WAITING, Reason.NEW_DRIVER_FAILS)), "NewDriverFails"),
+    (plan((State.POD_DELETION_REQUIRED, Reason.EVICTION_REFUSED), (WAITING, Reason.EVICTION_FORBIDDEN)), "EvictionForbidden"),
     (plan((State.POD_RESTART_REQUIRED, Reason.REPLACEMENT_REFUSED), (WAITING, Reason.REFUSED_ELSEWHERE)), "ReplacementRefused"),
     (plan((WAITING, Reason.FAILURE_BUDGET), (State.DRAIN_REQUIRED, Reason.EVICTING)), "FailureBudgetExceeded"),
     (plan((DONE, None), (FAILED, Reason.FAILED)), "NodesFailed"),

@@ -30,7 +30,8 @@ NEWER = {Reason.DRIVER_IN_USE, Reason.NOT_SELECTED, Reason.DRIVER_REFUSED, Reaso
          Reason.ANALYSIS_FAILED, Reason.ANALYSIS_UNKNOWN, Reason.ANALYSIS_RUNNING,
          Reason.IMAGE_NOT_STAGED, Reason.STAGING_FAILED, Reason.DELETION_UNSEEN,
          Reason.UNDRAINABLE, Reason.PLAN_DIFFERS, Reason.QUARANTINED, Reason.DEVICE_PLUGIN_STOPPING, Reason.WRONG_DRIVER_TYPE,
-         Reason.DOES_NOT_STOP, Reason.NOTICE_GIVEN, Reason.NOTICE_UNANSWERED}
+         Reason.DOES_NOT_STOP, Reason.NOTICE_GIVEN, Reason.NOTICE_UNANSWERED,
+         Reason.EVICTION_FORBIDDEN}
 """Reasons that no such recording has."""
 
 

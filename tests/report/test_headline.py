@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gpuward.model.approved_plan import PlanDiffers
-from gpuward.model.denials import RefusedElsewhere
+from gpuward.model.denials import EvictionForbidden, RefusedElsewhere
 from gpuward.model.edits import TemplateEdited
 from gpuward.model.plan import Counts, Hold, NodeStatus, Plan
 from gpuward.model.reasons import Reason
@@ -44,6 +44,7 @@ def told(*holds: WaitsFor, drivers: bool = False) -> str:
     (FailureBudgetSpent(3, 2, 6, ("a",)), "3 of 6 nodes failed"),
     (NewDriverFails("gpu-1", "x"), "the new driver does not come up on gpu-1"),
     (RefusedElsewhere(Ref("a", "b"), "gpu-1", "no"), "the driver pod of gpu-1 may not be replaced"),
+    (EvictionForbidden("ml", "gpu-1", "no"), "the operator has no right to evict pods of namespace ml"),
     (TemplateEdited("driver", "kubectl"), "kubectl edits DaemonSet driver"),
     (PlanDiffers("node n1 is not in it"), "it is not the one of the plan that was approved of"),
     (Limit(Reason.NO_NODE_MAY_START, 0, 0, ()), "maxUnavailable lets no node go"),

@@ -37,6 +37,9 @@ QUEUED = node(state=State.UPGRADE_REQUIRED)
 AT_ONCE = "this node starts at once"
 JOB = build.pod(owner="Job", labels={"app": "job"})
 KILL = "let pods that are still there at the end of podDeletion.timeoutSeconds be deleted, whatever their budgets say"
+NO_RIGHT = ('pods "train" is forbidden: User "system:serviceaccount:gpu-operator:gpuward" cannot create resource "pods/eviction" '
+            'in API group "" in the namespace "default"')
+RIGHT = "give the operator's service account the right to create pods/eviction"
 TIGHT = BudgetView("default", "web", allowed=0)
 
 
@@ -52,9 +55,16 @@ def of(view: NodeView, *pods: PodView, rules: UpgradePolicy | None = None, **res
     return World(cluster([view], [driver_pod(), *pods], **rest), rules or ACTIVE)
 
 
-def refused(pod: PodView, *budgets: BudgetView) -> World:
-    world = of(under_way(State.POD_DELETION_REQUIRED), pod, refusals={pod.uid: Refusal(NOW, 3, "the budget says no")})
+def refused(pod: PodView, *budgets: BudgetView, why: str = "the budget says no") -> World:
+    world = of(under_way(State.POD_DELETION_REQUIRED), pod, refusals={pod.uid: Refusal(NOW, 3, why)})
     return World(replace(world.snapshot, budgets=budgets))
+
+
+def found_forbidden() -> World:
+    """Return a node whose pods may not be evicted, as another one has found out."""
+    views = [under_way(State.POD_DELETION_REQUIRED, name="n1"), QUEUED]
+    pods = [gpu_pod(), gpu_pod("n1", "other"), driver_pod(), driver_pod("n1")]
+    return World(cluster(views, pods, refusals={pods[1].uid: Refusal(NOW, 3, NO_RIGHT)}), LIMITED)
 
 
 def unwritable() -> World:
@@ -183,6 +193,13 @@ CASES: dict[str, tuple[World, Reason, list[tuple[str, str]]]] = {
     ),
     "refused eviction where budgets may not be read": (
         refused(gpu_pod()), Reason.EVICTION_REFUSED, [("delete pod default/train", "this node goes on")],
+    ),
+    "eviction without the right to it": (
+        refused(gpu_pod(), why=NO_RIGHT), Reason.EVICTION_REFUSED,
+        [(RIGHT, "this node goes on"), ("delete pod default/train", "this node goes on")],
+    ),
+    "another node's eviction without the right to it": (
+        found_forbidden(), Reason.EVICTION_FORBIDDEN, [(RIGHT, "this node then waits for its turn (1st)")],
     ),
     "another node's cordon": (
         World(fleet(4, state=WAITING, states={3: State.DONE}, cordoned=[3]), LIMITED), Reason.NO_NODE_MAY_START,
@@ -322,7 +339,7 @@ def test_whoever_would_end_a_job_is_told_what_that_costs() -> None:
 HARMLESS = re.compile(r"kubectl (patch \S+ \S+ .*(maxUnavailable|maxParallelUpgrades|failureBudget)|label node \S+ "
                       r"(nvidia.com/gpu-driver-upgrade-state-|nvidia.com/gpu.deploy.driver=true|pool=)|describe|logs|"
                       r"get |auth can-i)|"
-                      r"gpuward (resume|explain)|echo .*failureBudget")
+                      r"gpuward (resume|explain|check)|echo .*failureBudget")
 """Commands that end no pod of a user's, and lift no protection."""
 
 

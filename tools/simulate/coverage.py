@@ -34,6 +34,7 @@ GATE_OF: Mapping[Reason, str] = {
     Reason.FAILURE_BUDGET: "failure_budget",
     Reason.NEW_DRIVER_FAILS: "new_driver_fails",
     Reason.REFUSED_ELSEWHERE: "new_driver_fails",
+    Reason.EVICTION_FORBIDDEN: "eviction_forbidden",
     Reason.DRIVER_KEPT: "driver_kept",
     Reason.UNDRAINABLE: "undrainable",
     Reason.IDLE_AWAITED: "idle_awaited",

@@ -33,7 +33,8 @@ HANG = 10
 """Columns of a line's title, such as `operands`."""
 ALLOW = "to allow it: "
 REMEMBERED = (Reason.EVICTION_REFUSED, Reason.WRITE_REFUSED, Reason.WRITE_UNANSWERED, Reason.REPLACEMENT_REFUSED,
-              Reason.REFUSED_ELSEWHERE, Reason.LEDGER_REFUSED, Reason.TEMPLATE_EDITED, Reason.IMAGE_MISSING)
+              Reason.REFUSED_ELSEWHERE, Reason.EVICTION_FORBIDDEN, Reason.LEDGER_REFUSED, Reason.TEMPLATE_EDITED,
+              Reason.IMAGE_MISSING)
 """Reasons that only the operator's memory knows."""
 
 

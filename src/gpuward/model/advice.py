@@ -205,6 +205,12 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "nothing.",
         "The message is the server's: mostly an admission webhook or a missing right. Mend that; it is tried again by itself, or "
         "after `gpuward resume`."),
+    Reason.EVICTION_FORBIDDEN: Advice(
+        Act.ROLLOUT, "The operator lacks the right to evict pods, as one node has found out. No further node with such pods is "
+        "emptied for nothing; nodes without them go on.",
+        "Give the operator's service account the right to create `pods/eviction` (`deploy/operator.yaml` has it; `gpuward check` "
+        "says what is missing). The node that found out tries again by itself, or after `gpuward retry`; `gpuward resume` lets "
+        "the others go on at once."),
     Reason.LEDGER_REFUSED: Advice(
         Act.ROLLOUT, "Before a node starts it is noted on the Lease of the leader election, and the API server refuses that "
         "write.",

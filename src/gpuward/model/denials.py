@@ -36,6 +36,15 @@ class RefusedElsewhere(msgspec.Struct, frozen=True):
     message: str
 
 
+class EvictionForbidden(msgspec.Struct, frozen=True):
+    """Wait until the operator has the right to evict pods of a namespace, which it was found to lack on another node."""
+
+    reason: ClassVar = Reason.EVICTION_FORBIDDEN
+    namespace: str
+    node: str
+    message: str
+
+
 class LedgerRefused(msgspec.Struct, frozen=True):
     """Wait until the node may be entered into the ledger of admissions."""
 
@@ -44,4 +53,4 @@ class LedgerRefused(msgspec.Struct, frozen=True):
     attempts: int
 
 
-Denied = WriteRefused | ReplacementRefused | RefusedElsewhere | LedgerRefused
+Denied = WriteRefused | ReplacementRefused | RefusedElsewhere | EvictionForbidden | LedgerRefused

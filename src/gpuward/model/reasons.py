@@ -48,6 +48,7 @@ class Reason(StrEnum):
     FAILURE_BUDGET = "FailureBudget"
     NEW_DRIVER_FAILS = "NewDriverFails"
     REFUSED_ELSEWHERE = "RefusedElsewhere"
+    EVICTION_FORBIDDEN = "EvictionForbidden"
     LEDGER_REFUSED = "LedgerRefused"
     DRIVER_KEPT = "DriverKept"
     DELETION_UNSEEN = "DeletionUnseen"
@@ -140,7 +141,7 @@ _TURN: Final = frozenset({
     Reason.GROWTH_LIMIT})
 _OF_FLEET: Final = _TURN | {
     Reason.PAUSED, Reason.NO_POLICY, Reason.INVALID_POLICY, Reason.FAILURE_BUDGET, Reason.NEW_DRIVER_FAILS,
-    Reason.REFUSED_ELSEWHERE, Reason.LEDGER_REFUSED, Reason.TEMPLATE_SETTLING, Reason.TEMPLATE_EDITED,
+    Reason.REFUSED_ELSEWHERE, Reason.EVICTION_FORBIDDEN, Reason.LEDGER_REFUSED, Reason.TEMPLATE_SETTLING, Reason.TEMPLATE_EDITED,
     Reason.NO_NODE_MAY_START, Reason.WINDOW_SHUT, Reason.ABORTED, Reason.PLAN_DIFFERS, Reason.WAVE_FAILED, Reason.WAVE_EMPTY,
     Reason.WAVE_SOAKING,
     Reason.ANALYSIS_FAILED, Reason.ANALYSIS_UNKNOWN, Reason.ANALYSIS_RUNNING,

@@ -56,6 +56,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.NEW_DRIVER_FAILS: "no more nodes start: none is up to date with the new driver yet, and node {node} is in trouble "
     "with it: {why}; see `gpuward explain {node}`, then correct what is wrong or let the rollout go on with `gpuward resume`",
     Reason.REFUSED_ELSEWHERE: "no more nodes start: driver pod {pod} of node {node} may not be replaced: {message}",
+    Reason.EVICTION_FORBIDDEN: "no node starts from which pods of namespace {namespace} have to go: the operator has no right "
+    "to evict them, as node {node} found out: {message}",
     Reason.LEDGER_REFUSED: "may start once it is noted on the operators' Lease, which may not be changed: {message}",
     Reason.DRIVER_KEPT: "keeps its driver, which is to go, while pod {pod} is there ({pods} in all): automatic upgrades "
     "are off, so nobody is evicted for that",

@@ -26,11 +26,12 @@ _STOPS = {Reason.ABORTED: "Aborted", Reason.PLAN_DIFFERS: "PlanDiffers",
           Reason.FAILURE_BUDGET: "FailureBudgetExceeded", Reason.WAVE_FAILED: "WaveFailed", Reason.WAVE_EMPTY: "WaveEmpty",
           Reason.ANALYSIS_FAILED: "AnalysisFailed",
           Reason.NEW_DRIVER_FAILS: "NewDriverFails", Reason.REFUSED_ELSEWHERE: "ReplacementRefused",
+          Reason.EVICTION_FORBIDDEN: "EvictionForbidden",
           Reason.TEMPLATE_EDITED: "TemplateEdited", Reason.NO_NODE_MAY_START: "NoNodeMayStart"}
 """What is said of a rollout that one thing stops, the most important first."""
 
-_QUOTED = frozenset({Reason.TEMPLATE_EDITED, Reason.REFUSED_ELSEWHERE, Reason.LEDGER_REFUSED, Reason.NO_NODE_MAY_START,
-                     Reason.WINDOW_SHUT, Reason.DOMAIN_BROKEN, Reason.ABORTED, Reason.PLAN_DIFFERS,
+_QUOTED = frozenset({Reason.TEMPLATE_EDITED, Reason.REFUSED_ELSEWHERE, Reason.EVICTION_FORBIDDEN, Reason.LEDGER_REFUSED,
+                     Reason.NO_NODE_MAY_START, Reason.WINDOW_SHUT, Reason.DOMAIN_BROKEN, Reason.ABORTED, Reason.PLAN_DIFFERS,
                      Reason.WAVE_FAILED, Reason.WAVE_EMPTY, Reason.WAVE_SOAKING,
                      Reason.ANALYSIS_FAILED, Reason.ANALYSIS_UNKNOWN, Reason.ANALYSIS_RUNNING,
                      Reason.APPROVAL_REQUIRED, Reason.WAVE_NOT_DONE, Reason.PAUSED})

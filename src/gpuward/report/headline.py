@@ -8,7 +8,7 @@ from gpuward.labels.discovery import has_gpu, how_to_label
 from gpuward.model.abandoned import told_of_abandoned
 from gpuward.model.analysis import WaveAnalysis
 from gpuward.model.approved_plan import PlanDiffers
-from gpuward.model.denials import RefusedElsewhere
+from gpuward.model.denials import EvictionForbidden, RefusedElsewhere
 from gpuward.model.edits import TemplateEdited
 from gpuward.model.listing import MOST_NAMED, listed
 from gpuward.model.plan import Hold, NodeStatus, Plan
@@ -30,6 +30,7 @@ from gpuward.report.groups import Group, group_of
 _STOPS = (Reason.ABORTED, Reason.PLAN_DIFFERS, Reason.FAILURE_BUDGET, Reason.WAVE_FAILED, Reason.WAVE_EMPTY,
           Reason.ANALYSIS_FAILED,
           Reason.ANALYSIS_UNKNOWN, Reason.NEW_DRIVER_FAILS, Reason.REFUSED_ELSEWHERE,
+          Reason.EVICTION_FORBIDDEN,
           Reason.TEMPLATE_EDITED, Reason.APPROVAL_REQUIRED, Reason.NO_NODE_MAY_START, Reason.WINDOW_SHUT)
 """Reasons that stop a rollout, the most important first."""
 _BAD = (Group.FAILED, Group.HELD, Group.NOT_READY, Group.UNWELL)
@@ -107,8 +108,8 @@ def _why_stopped(what: WaitsFor, plan: Plan) -> str:
         case NewDriverFails():
             fails = "is not validated" if _runs(plan.nodes.get(what.node)) else "does not come up"
             return f"the new driver {fails} on {what.node}"
-        case RefusedElsewhere():
-            return f"the driver pod of {what.node} may not be replaced"
+        case RefusedElsewhere() | EvictionForbidden():
+            return _why_refused(what)
         case TemplateEdited():
             return f"{what.by} edits DaemonSet {what.daemonset}"
         case Limit(reason=Reason.NO_NODE_MAY_START):
@@ -117,6 +118,12 @@ def _why_stopped(what: WaitsFor, plan: Plan) -> str:
             return "no window is long enough" if what.takes else "its windows never open"
         case _:
             return ""
+
+
+def _why_refused(what: RefusedElsewhere | EvictionForbidden) -> str:
+    if isinstance(what, EvictionForbidden):
+        return f"the operator has no right to evict pods of namespace {what.namespace}"
+    return f"the driver pod of {what.node} may not be replaced"
 
 
 def _runs(status: NodeStatus | None) -> bool:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import inf
-from typing import Final
 
 import msgspec
 
@@ -26,6 +25,7 @@ from gpuward.model.windows import OPEN, WindowState
 from gpuward.upgrade.budget_coverage import Coverage
 from gpuward.upgrade.domains import NO_DOMAINS, DomainUse
 from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.forbidden import REFUSAL_COUNTS, Forbidden, forbidden_by_namespace, forbidden_on
 from gpuward.upgrade.in_use import running_under
 from gpuward.upgrade.recovery import replacement_refusal, was_spared
 from gpuward.upgrade.scope import concerns
@@ -54,8 +54,6 @@ class Trouble(msgspec.Struct, frozen=True):
     """Until when it counts."""
 
 
-REFUSAL_COUNTS: Final = 3600.0
-"""Seconds for which a driver pod that could not be replaced holds others after the last try: nobody tells if it could be now."""
 
 
 class Fleet(msgspec.Struct, frozen=True):
@@ -95,6 +93,8 @@ class Fleet(msgspec.Struct, frozen=True):
     """Whether the rollout of a driver that nodes of it are to get was aborted."""
     differs: tuple[str, ...] = ()
     """In what the rollout differs from the one that somebody approved of."""
+    forbidden: Mapping[str, Forbidden] = {}
+    """By namespace, where the operator was found to have no right to evict pods."""
     elsewhere: str = ""
     """The NVIDIADriver whose fleet it is, where a node is held by another one than its own."""
 
@@ -167,6 +167,7 @@ class Standing(msgspec.Struct, frozen=True):
     proven: str = ""
     """The revision hash of the driver that is loaded and validated on the node, if it is the one that it should have."""
     trouble: Trouble | None = None
+    forbidden: tuple[Forbidden, ...] = ()
 
 
 def standing(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy) -> Standing:
@@ -189,6 +190,7 @@ def standing(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy) -> Stan
         failed=any(_failed(node, policy.rollout.resumed_at) for node in sides),
         proven=before.target if before.up_to_date else "",
         trouble=_unforgiven(_trouble(after), policy),
+        forbidden=forbidden_on(after, policy.rollout.resumed_at),
     )
 
 
@@ -267,6 +269,7 @@ def fleet_of(
         waves=waves,
         failed=frozenset(node.name for node in known if node.failed),
         troubles=_troubles(known, now),
+        forbidden=forbidden_by_namespace((one for node in known for one in node.forbidden), now),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gpuward.model.denials import RefusedElsewhere, ReplacementRefused
+from gpuward.model.denials import EvictionForbidden, RefusedElsewhere, ReplacementRefused
 from gpuward.model.domains import DomainMode, LargeDomain, domains_of
 from gpuward.model.obstacles import SeveralBudgets
 from gpuward.model.plan import Hold
@@ -14,6 +14,7 @@ from gpuward.model.waits import BudgetBlocks, BudgetUsedUp, FailureBudgetSpent, 
 from gpuward.model.windows import WindowShut
 from gpuward.upgrade import domains
 from gpuward.upgrade.fleet import Candidate, Fleet, Gate, some_nodes
+from gpuward.upgrade.forbidden import forbidden_on
 from gpuward.upgrade.idle_gate import idle_awaited
 from gpuward.upgrade.in_use import in_the_way
 from gpuward.upgrade.node_gates import NODE_GATES
@@ -47,6 +48,21 @@ def new_driver_fails(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Ho
     if isinstance(trouble.why, ReplacementRefused):
         return Hold(RefusedElsewhere(trouble.why.pod, trouble.node, trouble.why.message), trouble.since, trouble.until)
     return Hold(NewDriverFails(trouble.node, trouble.why), trouble.since)
+
+
+def eviction_forbidden(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node whose pods the operator has no right to evict, as another one has found out: it would be cordoned for nothing.
+
+    The one that found out, and one that somebody asked for by hand, are tried all the same; so are all where pods are to be
+    killed at the deadline.
+    """
+    if not fleet.forbidden or node.restart_only or policy.rollout.kill_at_deadline or node.record.forced or node.requested:
+        return None
+    leaving = (*node.to_evict.pods, *(node.to_drain.pods if policy.drain.enable else ()))
+    found = next((fleet.forbidden[pod.namespace] for pod in leaving if pod.namespace in fleet.forbidden), None)
+    if found is None or forbidden_on(node, policy.rollout.resumed_at):
+        return None
+    return Hold(EvictionForbidden(found.namespace, found.node, found.message), found.since, found.until)
 
 
 def window_shut(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
@@ -170,6 +186,7 @@ PERMITTING_GATES: tuple[Gate, ...] = (
     plan_differs,
     failure_budget,
     new_driver_fails,
+    eviction_forbidden,
     wave_waits,
     idle_awaited,
     window_shut,

@@ -34,7 +34,8 @@ MOST_STEPS = 31
 _ALIKE = {
     "a pod": frozenset({Reason.PROTECTED_PODS, Reason.HELD_DEVICES}),
     "its turn": frozenset(reason for reason in Reason if reason.is_turn) | {Reason.NO_NODE_MAY_START, Reason.DOMAIN_BROKEN},
-    "failures": frozenset({Reason.FAILURE_BUDGET, Reason.NEW_DRIVER_FAILS, Reason.REFUSED_ELSEWHERE}),
+    "failures": frozenset({Reason.FAILURE_BUDGET, Reason.NEW_DRIVER_FAILS, Reason.REFUSED_ELSEWHERE,
+                           Reason.EVICTION_FORBIDDEN}),
 }
 """Reasons that are as good as the same: to wait for another one of them is no progress."""
 ON_THE_WAY = frozenset({Reason.DRIVER_POD_MISSING, Reason.DRIVER_ORPHANED, Reason.TEMPLATE_SETTLING})

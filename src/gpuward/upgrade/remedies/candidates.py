@@ -49,7 +49,7 @@ from gpuward.upgrade.remedies.pods import (
 )
 from gpuward.upgrade.remedies.question import Candidate, Question
 from gpuward.upgrade.remedies.rollback import take_back
-from gpuward.upgrade.remedies.writes import accept_writes
+from gpuward.upgrade.remedies.writes import accept_writes, let_evict
 from gpuward.upgrade.validation_off import lacking
 
 MOST_ENDING = 5
@@ -172,7 +172,7 @@ def _try_again(question: Question) -> Iterator[Candidate]:
     failure = question.node.record.failure
     if failure is not None and failure.state in _EMPTYING:
         again = fixes.try_again(question.view, "let it be tried again now").risking(_evicts(question))
-        yield from (fix.followed_by(again) for fix in keep_away(question))
+        yield from (fix.followed_by(again) for fix in (*let_evict(question), *keep_away(question)))
         if ending := [pod for pod in question.node.to_evict.pods if pod.deleting]:
             yield fixes.end_pods(ending[:MOST_ENDING]).followed_by(again)
     yield fixes.try_again(question.view, "let it be tried again now, once the cause is mended").risking(_evicts(question))
@@ -265,6 +265,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.FAILURE_BUDGET: _forgive,
     Reason.NEW_DRIVER_FAILS: _go_on,
     Reason.REFUSED_ELSEWHERE: _go_on,
+    Reason.EVICTION_FORBIDDEN: let_evict,
     Reason.IMAGE_MISSING: _find_image,
     Reason.STAGING_FAILED: _do_without_images,
     Reason.DRIVER_KEPT: _evict,

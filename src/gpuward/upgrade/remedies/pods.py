@@ -20,6 +20,7 @@ from gpuward.upgrade.notice_gate import pods_told
 from gpuward.upgrade.remedies import fixes, policy_fixes, workloads
 from gpuward.upgrade.remedies.fixes import Dial, Fix
 from gpuward.upgrade.remedies.question import SOON, Candidate, Question
+from gpuward.upgrade.remedies.writes import let_evict
 from gpuward.upgrade.undrainable import gives_up_within
 
 MOST_PODS = 5
@@ -153,6 +154,7 @@ def _budgets(question: Question) -> list[BudgetView]:
 
 def push_out(question: Question) -> Iterator[Candidate]:
     """Get a pod out whose eviction is refused."""
+    yield from let_evict(question)
     yield from more_budget(question)
     pod = question.pod()
     for fix in _removal(question, [pod] if pod else ()):

@@ -9,6 +9,7 @@ from shlex import quote
 import msgspec
 
 from gpuward import names
+from gpuward.upgrade.forbidden import lacks_right, tells_of_it
 from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix
 from gpuward.upgrade.remedies.question import Candidate, Question
 
@@ -23,6 +24,23 @@ def accept_writes(question: Question) -> Iterator[Candidate]:
         partial(_accepted, uid=question.view.uid),
         looks=("kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations,validatingadmissionpolicies",
                f"kubectl auth can-i patch nodes --as={quote(account)}"))
+
+
+def let_evict(question: Question) -> Iterator[Fix]:
+    """Give the operator the right to evict pods, where it was refused for want of that."""
+    account = f"system:serviceaccount:{question.case.snapshot.namespace}:{names.OPERATOR_NAME}"
+    refused = {uid for uid, refusal in question.case.snapshot.refusals.items() if lacks_right(refusal.message)}
+    failure = question.node.record.failure
+    if refused or (failure is not None and tells_of_it(failure.cause)):
+        yield Fix(
+            "give the operator's service account the right to create pods/eviction",
+            partial(_granted, uids=frozenset(refused)),
+            looks=("gpuward check", f"kubectl auth can-i create pods --subresource=eviction -A --as={quote(account)}"))
+
+
+def _granted(case: DecisionFacts, uids: frozenset[str]) -> DecisionFacts:
+    refusals = {uid: refusal for uid, refusal in case.snapshot.refusals.items() if uid not in uids}
+    return replace(case, snapshot=replace(case.snapshot, refusals=refusals))
 
 
 def _accepted(case: DecisionFacts, uid: str) -> DecisionFacts:
