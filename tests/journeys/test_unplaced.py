@@ -15,6 +15,7 @@ from gpuward.model.explain import sentence
 from gpuward.model.states import State
 from tests.journeys.looking import explanation_of, headline_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from tests.journeys.test_driver_truth import rollout
 from tests.journeys.test_nvidiadriver import ALL_AT_ONCE, driver_pods, make, nvidia_driver
 from tests.journeys.test_nvidiadriver import set_driver as set_nvidia_driver
 from tests.journeys.test_withheld import set_driver, with_notebooks
@@ -154,3 +155,26 @@ async def test_a_driver_pod_that_waits_a_moment_for_the_one_before_it_is_no_warn
     assert is_served(stage)
     said = [message for node, known in before.items() for message in stage.events(node)[known:]]
     assert [message for message in said if "DriverUnplaced" in message] == []
+
+
+@on_stage(gpu_nodes=3, upgrade=ONE)
+async def test_a_driver_that_gets_no_pod_on_a_tainted_node_is_not_called_bad(stage: Stage) -> None:
+    await stage.installed()
+    taint = {"key": "maintenance", "value": "yes", "effect": "NoSchedule"}
+    await stage.user.patch_merge(resources.NODES, "gpu-1", {"spec": {"taints": [taint]}})
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") == State.FAILED, 3600)
+    await stage.until(lambda: stage.hold("gpu-1") == "RetryLater", 3600)
+    for _ in range(2):
+        assert "stopped: no driver pod is made on gpu-1" in await headline_of(stage)
+        found = await explanation_of(stage, "gpu-2")
+        assert [remedy.do for remedy in found.remedies if "take the new driver back" in remedy.do] == []
+        assert found.remedies[0].do == "look at node gpu-1, on which no driver pod is made"
+        assert found.remedies[0].commands == ("gpuward explain gpu-1",)
+        await stage.until(lambda: stage.hold("gpu-1") == "DriverPodMissing", 3600)
+        await stage.rest(60)
+    assert rollout(stage)[1] == "NewDriverFails"
+    assert "and is tried again once a driver pod is made there" in rollout(stage)[2]
+    assert "by itself" not in rollout(stage)[2]
+    await stage.user.patch_merge(resources.NODES, "gpu-1", {"spec": {"taints": None}})
+    await stage.upgraded()

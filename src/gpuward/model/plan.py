@@ -13,7 +13,7 @@ from gpuward.model.reasons import Reason
 from gpuward.model.record import Failure, Record
 from gpuward.model.states import IN_PROGRESS, State, parse_state
 from gpuward.model.views import NodeView
-from gpuward.model.waits import WaitsFor
+from gpuward.model.waits import Failed, RetryLater, WaitsFor
 from gpuward.model.waves import RolloutWaves
 
 
@@ -95,6 +95,14 @@ class NodeStatus(msgspec.Struct, frozen=True, gc=False):
     def quarantined(self) -> bool:
         """Tell whether it is in mid-upgrade by its label alone, and others go on in its place."""
         return self.hold is not None and self.hold.reason is Reason.QUARANTINED
+
+    @property
+    def podless(self) -> bool:
+        """Tell whether it has no driver pod: nothing is known of a driver there that is said not to come up."""
+        what = self.hold.what if self.hold is not None else None
+        if isinstance(what, Failed | RetryLater):
+            return what.now is not None and not what.now.pod
+        return what is not None and what.reason is Reason.DRIVER_POD_MISSING
 
     @property
     def before(self) -> State | None:

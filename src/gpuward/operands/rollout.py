@@ -37,6 +37,14 @@ _QUOTED = frozenset({Reason.TEMPLATE_EDITED, Reason.REFUSED_ELSEWHERE, Reason.EV
                      Reason.APPROVAL_REQUIRED, Reason.WAVE_NOT_DONE, Reason.PAUSED})
 """Reasons of the fleet that say nothing without what they quote."""
 
+_ONCE = {Reason.DOES_NOT_STOP: "is given back once that pod has gone",
+         Reason.VALIDATION_OFF: "is tried again once a validator may get ready there",
+         Reason.DRIVER_POD_MISSING: "is tried again once a driver pod is made there",
+         Reason.DRIVER_UNPLACED: "is tried again once its driver pod finds a place there",
+         Reason.NODE_NOT_READY: "is tried again once it is Ready",
+         Reason.SKIPPED: "is tried again once it is skipped no more"}
+"""What has to come before a node is tried again whose upgrade has failed."""
+
 _PATIENT = (Reason.ANALYSIS_UNKNOWN, Reason.APPROVAL_REQUIRED, Reason.WAVE_SOAKING, Reason.ANALYSIS_RUNNING, Reason.IDLE_AWAITED,
             Reason.WINDOW_SHUT)
 """What a rollout waits for as a whole, the most important first; nodes of later waves wait for earlier ones meanwhile."""
@@ -197,11 +205,8 @@ def _outcome(status: NodeStatus, attempts: int) -> str:
         return f"is in attempt {attempts + 1}"
     if status.failed and (status.hold is None or status.hold.reason is Reason.FAILED):
         return "is not tried again by itself"
-    if status.hold is not None and status.hold.reason is Reason.DOES_NOT_STOP:
-        return "is given back once that pod has gone"
-    if status.hold is not None and status.hold.reason is Reason.VALIDATION_OFF:
-        return "is tried again once a validator may get ready there"
-    return "is tried again by itself"
+    reason = status.hold.reason if status.hold is not None else None
+    return _ONCE.get(reason, "is tried again by itself") if reason is not None else "is tried again by itself"
 
 
 def _held(reason: Reason, nodes: list[str]) -> str:

@@ -106,8 +106,7 @@ def _why_stopped(what: WaitsFor, plan: Plan) -> str:
         case FailureBudgetSpent():
             return f"{what.failed} of {what.total} nodes failed"
         case NewDriverFails():
-            fails = "is not validated" if _runs(plan.nodes.get(what.node)) else "does not come up"
-            return f"the new driver {fails} on {what.node}"
+            return _why_in_trouble(plan.nodes.get(what.node), what.node)
         case RefusedElsewhere() | EvictionForbidden():
             return _why_refused(what)
         case TemplateEdited():
@@ -118,6 +117,12 @@ def _why_stopped(what: WaitsFor, plan: Plan) -> str:
             return "no window is long enough" if what.takes else "its windows never open"
         case _:
             return ""
+
+
+def _why_in_trouble(status: NodeStatus | None, node: str) -> str:
+    if status is not None and status.podless:
+        return f"no driver pod is made on {node}"
+    return f"the new driver {'is not validated' if _runs(status) else 'does not come up'} on {node}"
 
 
 def _why_refused(what: RefusedElsewhere | EvictionForbidden) -> str:

@@ -31,7 +31,7 @@ def after_troubles(find: Find) -> Find:
     def found(question: Question) -> Iterator[Candidate]:
         for name in _in_trouble(question)[:MOST_NODES]:
             yield _look(question, name)
-        failing = [name for name in _in_trouble(question) if _fails(question, name)]
+        failing = [name for name in _in_trouble(question) if _fails(question, name) and not question.plan.nodes[name].podless]
         if not failing:
             yield from find(question)
             return
@@ -47,7 +47,7 @@ def quarantined(question: Question, nodes: Iterable[str]) -> Iterator[Candidate]
     there, policy = question.case.snapshot.nodes, question.case.policy
     records = ((name, there[name].record) for name in nodes if name in there)
     kept = [name for name, record in records if record is not None and in_quarantine(record, policy)]
-    yield from (_look_at(name, "which is quarantined") for name in kept[:MOST_NODES])
+    yield from (look_at(name, "which is quarantined") for name in kept[:MOST_NODES])
 
 
 def _in_trouble(question: Question) -> list[str]:
@@ -68,10 +68,11 @@ def _fails(question: Question, name: str) -> bool:
 
 def _look(question: Question, name: str) -> Fix:
     failed = question.plan.nodes[name].state is State.FAILED
-    return _look_at(name, "whose upgrade failed" if failed else "which is under way and needs somebody")
+    return look_at(name, "whose upgrade failed" if failed else "which is under way and needs somebody")
 
 
-def _look_at(name: str, what: str) -> Fix:
+def look_at(name: str, what: str) -> Fix:
+    """Return the fix that sends a person to another node."""
     return Fix(f"look at node {name}, {what}", partial(_done, name=name), looks=(f"gpuward explain {quote(name)}",))
 
 

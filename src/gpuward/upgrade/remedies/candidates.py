@@ -16,10 +16,11 @@ from gpuward.model.driver_images import ImageMissing
 from gpuward.model.reasons import Reason
 from gpuward.model.staging import OnFailure
 from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.waits import NewDriverFails
 from gpuward.model.windows import WindowShut
 from gpuward.model.workloads import is_for_virtual_machines
 from gpuward.upgrade.remedies import fixes, policy_fixes, waves
-from gpuward.upgrade.remedies.behind import after_troubles, quarantined
+from gpuward.upgrade.remedies.behind import after_troubles, look_at, quarantined
 from gpuward.upgrade.remedies.driver_pod import (
     empty_for_driver,
     make_driver_pod,
@@ -164,7 +165,11 @@ def _do_without_images(question: Question) -> Iterator[Candidate]:
 
 
 def _go_on(question: Question) -> Iterator[Candidate]:
-    yield from take_back(question)
+    what = question.hold.what
+    if isinstance(what, NewDriverFails) and (status := question.plan.nodes.get(what.node)) is not None and status.podless:
+        yield look_at(what.node, "on which no driver pod is made")
+    else:
+        yield from take_back(question)
     yield policy_fixes.resume(question.case, question.now)
 
 
