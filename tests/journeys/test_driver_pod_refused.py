@@ -13,7 +13,7 @@ from gpuward.model.explain import sentence
 from gpuward.model.states import State
 from kubesandbox import messages
 from kubesandbox.messages import Answer, Request, Stream
-from tests.journeys.looking import looking
+from tests.journeys.looking import explanation_of, headline_of, looking
 from tests.journeys.stage import NEW, Proceed, Stage, on_stage
 from tests.journeys.test_driver_truth import rollout
 from tests.journeys.test_nvidiadriver import driver_pods, label_pools, make, nvidia_driver
@@ -74,6 +74,7 @@ async def judge(stage: Stage, refuser: Refuser, act: Callable[[], Awaitable[None
     others = [node for node in stage.states() if node != first]
     assert {stage.hold(node) for node in others} == {"RefusedElsewhere"}
     assert all(message in sentence(stage.operator.plan.holds[node]) for node in others)
+    await judge_outlets(stage, first, others)
     await stage.until(lambda: State.FAILED in stage.entered(first), within=3000)
     await stage.rest(30)
     assert any(message in event for event in stage.events(first))
@@ -87,6 +88,17 @@ async def judge(stage: Stage, refuser: Refuser, act: Callable[[], Awaitable[None
     refuser.there = False
     await stage.until(lambda: stage.finished(), within=4 * 3600)
     assert not stage.cordons()
+
+
+async def judge_outlets(stage: Stage, first: str, others: list[str]) -> None:
+    """Look whether who reads the cluster from outside says what the operator says."""
+    assert f" rollout has stopped: the driver pod of {first} may not be replaced" in await headline_of(stage)
+    async with looking(stage) as picture:
+        assert {str(picture.plan.holds[node].reason) for node in others} == {"RefusedElsewhere"}
+        assert "attempt" not in sentence(picture.plan.holds[first])
+        assert stopped(picture).startswith("ReplacementRefused: ")
+    remedies = [remedy.do for remedy in (await explanation_of(stage, others[0])).remedies]
+    assert not any("maxParallelUpgrades" in each for each in remedies), remedies
 
 
 @pytest.mark.parametrize("refuser", refusers(), ids=["right", "webhook", "look"])

@@ -8,9 +8,11 @@ import pytest
 
 from gpuward import errors
 from gpuward.cli.resume import resume_rollout
+from gpuward.cli.waiting import stopped
 from gpuward.model.explain import sentence
 from gpuward.model.states import IN_PROGRESS, State
 from kubesandbox.messages import Request
+from tests.journeys.looking import explanation_of, headline_of, looking
 from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_driver_pod_refused import ONE, Refuser
 from tests.journeys.test_driver_truth import rollout
@@ -50,6 +52,17 @@ async def test_a_right_that_is_missing_for_all_costs_one_node(stage: Stage) -> N
     status, reason, message = rollout(stage)
     assert (status, reason) == ("False", "EvictionForbidden")
     assert NO_RIGHT in message
+    assert await headline_of(stage) == (
+        "ClusterPolicy cluster-policy: 1 of 4 nodes up to date, 1 failed; the rollout has stopped: the operator has no right to "
+        "evict pods of namespace ml")
+    async with looking(stage) as picture:
+        assert {str(picture.plan.holds[node].reason) for node in held} == {"EvictionForbidden"}
+        assert stopped(picture) == ""  # it is tried again
+    for node in (first, held[0]):
+        (remedy, *_) = (await explanation_of(stage, node)).remedies
+        assert remedy.do.startswith("give the operator's service account the right to create pods/eviction")
+        assert "gpuward check" in remedy.commands
+    assert not any("maxParallelUpgrades" in remedy.do for remedy in (await explanation_of(stage, held[0])).remedies)
     await stage.rest(1800)
     assert begun(stage) == {first, "gpu-4"}, "nobody else is taken out of service for it"
     refuser.there = False

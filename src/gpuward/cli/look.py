@@ -12,6 +12,7 @@ import msgspec
 
 from gpuward.cli.connect import WallClock, check_access, unsupported
 from gpuward.cli.leader import Leader, find_leader
+from gpuward.cli.operators_word import remembered
 from gpuward.cli.recall import refused_nodes, says_refused
 from gpuward.controllers.planning import Planner
 from gpuward.controllers.podfilter import PodFilter
@@ -19,7 +20,7 @@ from gpuward.errors import GpuwardError, NotFound
 from gpuward.kube.cluster import Cluster
 from gpuward.kube.http.client import Client
 from gpuward.kube.watcher import Watcher
-from gpuward.model.denials import WriteRefused
+from gpuward.model.denials import EvictionForbidden, RefusedElsewhere, ReplacementRefused, WriteRefused
 from gpuward.model.plan import Hold, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
@@ -136,6 +137,8 @@ class Look:
         snapshot = self.cluster.observe()
         drivers = self.reader.read(snapshot)
         now = leader.now if self.client.date is not None else latest(snapshot)
+        if leader.running is not False:
+            snapshot = remembered(snapshot, drivers, now)
         for policy in drivers.upgrades:
             snapshot = foreseen(snapshot, policy, now)
         plan, idle = Planner().decide(snapshot, drivers.upgrades, now), leader.running is False
@@ -178,7 +181,9 @@ def unattended(seen: Plan, planned: Plan, snapshot: Snapshot) -> Plan:
 def _told(hold: Hold | None) -> Hold | None:
     if hold is not None and isinstance(hold.what, EvictionRefused):
         return msgspec.structs.replace(hold, what=msgspec.structs.replace(hold.what, attempts=None))
-    if hold is not None and isinstance(hold.what, WriteRefused):
+    if hold is not None and isinstance(hold.what, ReplacementRefused):
+        return msgspec.structs.replace(hold, what=msgspec.structs.replace(hold.what, attempts=None))
+    if hold is not None and isinstance(hold.what, WriteRefused | RefusedElsewhere | EvictionForbidden):
         return msgspec.structs.replace(hold, until=None)
     if hold is not None and isinstance(hold.what, ComesBack):
         return msgspec.structs.replace(hold, what=msgspec.structs.replace(hold.what, times=None))

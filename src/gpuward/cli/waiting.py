@@ -21,8 +21,9 @@ from gpuward.ports import Observer
 from gpuward.report.behind import behind_stuck_waves
 
 STOPPED = frozenset({
-    "InvalidPolicy", "Paused", "FailureBudgetExceeded", "NewDriverFails", "EvictionForbidden", "TemplateEdited", "NoNodeMayStart",
-    "NodesFailed", "WaveFailed", "WaveEmpty", "AnalysisFailed", "ApprovalRequired", "Aborted", "PlanDiffers"})
+    "InvalidPolicy", "Paused", "FailureBudgetExceeded", "NewDriverFails", "ReplacementRefused", "EvictionForbidden",
+    "TemplateEdited", "NoNodeMayStart", "NodesFailed", "WaveFailed", "WaveEmpty", "AnalysisFailed", "ApprovalRequired",
+    "Aborted", "PlanDiffers"})
 """Reasons of the condition that do not end by themselves."""
 REFUSED = "ReplacementRefused"
 """The one that only the operator knows, as it has asked for what is refused."""

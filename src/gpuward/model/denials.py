@@ -24,7 +24,8 @@ class ReplacementRefused(msgspec.Struct, frozen=True):
     reason: ClassVar = Reason.REPLACEMENT_REFUSED
     pod: Ref
     message: str
-    attempts: int
+    attempts: int | None
+    """None where only the operator knows."""
 
 
 class RefusedElsewhere(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ import msgspec
 from gpuward import names
 from gpuward.model.analysis import WaveAnalysis
 from gpuward.model.counting import counted
+from gpuward.model.denials import ReplacementRefused
 from gpuward.model.domains import DomainLimit
 from gpuward.model.listing import listed
 from gpuward.model.notice import NoticeGiven, NoticeUnanswered
@@ -106,7 +107,7 @@ def _template(hold: Hold) -> str:
             return WAVE_SHUT
         case DomainLimit(domains=domains) if domains:
             return OF_DOMAINS[hold.reason]
-        case EvictionRefused(attempts=None) | ComesBack(times=None) | Failed(step=None):
+        case EvictionRefused(attempts=None) | ReplacementRefused(attempts=None) | ComesBack(times=None) | Failed(step=None):
             return UNCOUNTED[hold.reason]
         case Paused(is_known=False):
             return UNCOUNTED[hold.reason]

@@ -144,6 +144,7 @@ UNCOUNTED = {
     Reason.PAUSED: "upgrades are paused: autoUpgrade is false in the upgradePolicy of this node's driver, or "
     "sandboxWorkloads.enabled is true in the ClusterPolicy",
     Reason.EVICTION_REFUSED: "pod {pod} may not be evicted now: {message}",
+    Reason.REPLACEMENT_REFUSED: "waits until driver pod {pod} may be replaced: {message}",
     Reason.COMES_BACK: "{owner} puts pods back on the cordoned node{why}: {pod}",
     Reason.FAILED: "failed: {cause}{now}",
 }
