@@ -22,8 +22,8 @@ from gpuward.report.page import Leading
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
 from tests import build
-from tests.journeys.looking import status_of
-from tests.journeys.stage import NEW, Stage, on_stage
+from tests.journeys.looking import condition_of, status_of
+from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.report.fleets import Fleet, rollout
 
 LEADS = Leading("operator-1", True, "operator-1")
@@ -183,3 +183,29 @@ async def test_upgrades_that_end_are_counted_since_the_process_leads(stage: Stag
     await stage.user.patch_merge(resources.CLUSTER_POLICIES, "cluster-policy", {"metadata": {"labels": {"a": "b"}}})
     await stage.rest(5)
     assert read(board)["history"] == history
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_policy_that_cannot_be_followed_is_not_called_up_to_date(stage: Stage) -> None:
+    board = board_of(stage.operator, build.NAMESPACE, ticks=stage.clock.now)
+    await stage.installed()
+    await stage.until(lambda: read(board)["rollout"]["status"] == "True")
+    refused = {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}
+    for path, bad, good in (("driver/version", "595 91", OLD), ("driver/resources", refused, {})):
+        await stage.patch_policy(path, bad)
+        await stage.until(lambda: condition_of(stage)[0] == "False", 300)
+        await stage.rest(60)
+        told = read(board)["rollout"]
+        assert (told["status"], told["reason"], told["message"]) == condition_of(stage)
+        await stage.patch_policy(path, good)
+        await stage.until(lambda: condition_of(stage)[0] == read(board)["rollout"]["status"] == "True", 300)
+
+
+@on_stage(gpu_nodes=2)
+async def test_where_drivers_are_switched_off_it_says_so(stage: Stage) -> None:
+    board = board_of(stage.operator, build.NAMESPACE, ticks=stage.clock.now)
+    await stage.installed()
+    await stage.patch_policy("driver/enabled", False)
+    await stage.until(lambda: not read(board)["nodes"], 3600)
+    await stage.rest(60)
+    assert read(board)["rollout"]["message"].startswith("driver.enabled is false: no drivers are managed")

@@ -76,6 +76,8 @@ class Board:
         """The last look at the cluster, of the upgrade or of the operands, which look more often."""
         self._failing = 0.0
         """Since when no upgrade could be decided, by a bug; 0 while all is well."""
+        self._held = ("", "")
+        """Why nodes are not even upgraded to the driver that people ask for."""
         self._ended: deque[Ended] = deque(maxlen=MOST_ENDED)
         self._history = RolloutHistory(0.0)
         self._news = True
@@ -100,6 +102,7 @@ class Board:
         """Take a pass over the ClusterPolicy."""
         self._news = True
         self._latest = seen.at, seen.snapshot, seen.policies
+        self._held = seen.decision.held if seen.decision is not None else self._held
 
     def _note(self, patch: PatchNode, seen: Pass[PoliciesInForce, Plan], plan: Plan) -> None:
         name, failed = patch.node.name, fails(patch)
@@ -121,7 +124,7 @@ class Board:
         if self._data is None or (self._news and now >= self._not_before):
             begun = time.thread_time()
             at, snapshot, policies = self._latest
-            history = msgspec.structs.replace(self._history, last=tuple(self._ended))
+            history = msgspec.structs.replace(self._history, last=tuple(self._ended), held=self._held)
             self._data = _data(page_document(self._plan, snapshot, policies, leading, history, self._failing), at)
             self._news, self._not_before = False, now + max(SHORTEST, SHARE * (time.thread_time() - begun))
         return self._data

@@ -11,7 +11,6 @@ from gpuward.crd.clusterpolicy import ClusterPolicy
 from gpuward.errors import PolicyError
 from gpuward.labels.discovery import has_gpu
 from gpuward.labels.policy import label_settings
-from gpuward.model.abandoned import told_of_abandoned
 from gpuward.model.actions import Action, DeleteObject, PatchAnnotations, PatchStatus
 from gpuward.model.driver import driver_daemonsets
 from gpuward.model.placement import Placing, placed_nodes
@@ -29,7 +28,7 @@ from gpuward.operands.facts import ClusterFacts
 from gpuward.operands.nvidiadriver.status import NOT_APPLIED
 from gpuward.operands.pod_security import labelled
 from gpuward.operands.render import render
-from gpuward.operands.rollout import Rollout, beside, held_up, unchecked
+from gpuward.operands.rollout import Rollout, beside, held_up, unchecked, without_drivers
 from gpuward.operands.sandboxes.going import due
 from gpuward.operands.sandboxes.handing_over import behind_hosts, hand_over, waits_for_hosts
 from gpuward.operands.sandboxes.in_use import spare_drivers_in_use
@@ -60,6 +59,8 @@ class Reconciliation(msgspec.Struct, frozen=True):
     """What each state that is not ready waits for."""
     rights: str = ""
     """Which rights are missing that gpuward can do without."""
+    held: tuple[str, str] = ("", "")
+    """Why nodes are not even upgraded to the driver that people ask for: the reason of the condition, and what is said."""
 
 
 class OperandMemory:
@@ -84,21 +85,20 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
     ignored = [action for other in others if (action := _ignore(other)) is not None]
     if rollout is not None:
         rollout = msgspec.structs.replace(rollout, generation=view.generation)
-        if active.switched_off and rollout.status == "Unknown":
-            off = f"driver.enabled is false: no drivers are managed{told_of_abandoned(snapshot)}"
-            rollout = msgspec.structs.replace(rollout, message=off)
+        rollout = without_drivers(rollout, snapshot) if active.switched_off else rollout
 
-    def told(verdict: Verdict, held: Rollout | None, actions: Sequence[Action] = (),
-             waiting: Mapping[str, str] = {}) -> Reconciliation:
+    def told(verdict: Verdict, rollout: Rollout | None, actions: Sequence[Action] = (), waiting: Mapping[str, str] = {},
+             held: tuple[str, str] = ("", "")) -> Reconciliation:
         verdict = msgspec.structs.replace(verdict, rights=rights)
-        wanted = status_of(verdict, view.body.get("status") or {}, snapshot.namespace, now, held)
+        rollout = None if rollout is None else held_up(rollout, *held)
+        wanted = status_of(verdict, view.body.get("status") or {}, snapshot.namespace, now, rollout)
         write = status_write(view, KIND, verdict, wanted, now, memory.worded)
         wakes = [at for at in (write.wake_at, due(snapshot, now)) if at is not None]
-        return Reconciliation([*ignored, *actions, *write.actions], min(wakes, default=None), verdict, waiting, rights)
+        return Reconciliation([*ignored, *actions, *write.actions], min(wakes, default=None), verdict, waiting, rights, held)
 
     if active.valid is None:
-        held = _held_up(rollout, "InvalidPolicy", "the ClusterPolicy is invalid")
-        return told(invalid(active.problems), held, [*_missing(active, snapshot, images, memory), *ending(snapshot)])
+        made = [*_missing(active, snapshot, images, memory), *ending(snapshot)]
+        return told(invalid(active.problems), rollout, made, held=("InvalidPolicy", "the ClusterPolicy is invalid"))
     if not snapshot.references.known_for(view) or awaits_labels(snapshot):
         return Reconciliation(ignored, rights=rights)
     facts = _facts(snapshot, active.valid)
@@ -126,11 +126,7 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
         rollout = unchecked(rollout, snapshot.images)
         rollout = rollout if (left_over := kept(snapshot)) in behind else beside(rollout, left_over)
         rollout = beside(rollout, unnoted(snapshot))
-    return told(verdict, _held_up(rollout, NOT_APPLIED, behind), writes, waiting)
-
-
-def _held_up(rollout: Rollout | None, reason: str, why: str) -> Rollout | None:
-    return None if rollout is None else held_up(rollout, reason, why)
+    return told(verdict, rollout, writes, waiting, (NOT_APPLIED, behind))
 
 
 def _facts(snapshot: Snapshot, policy: ClusterPolicy) -> ClusterFacts:

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 
 import msgspec
 
+from gpuward.model.abandoned import told_of_abandoned
 from gpuward.model.driver_images import DriverImages
 from gpuward.model.explain import large_domain, sentence
 from gpuward.model.plan import Counts, NodeStatus, Plan
 from gpuward.model.reasons import Reason
+from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST, IN_PROGRESS, State
 
 CONDITION = "DriverUpgrade"
@@ -98,6 +100,14 @@ def held_up(rollout: Rollout, reason: str, why: str) -> Rollout:
         return rollout
     reason = reason if rollout.status == "True" else rollout.reason
     return msgspec.structs.replace(rollout, status="False", reason=reason, message=f"{why}; apart from that {rollout.message}")
+
+
+def without_drivers(rollout: Rollout, snapshot: Snapshot) -> Rollout:
+    """Return the condition where the ClusterPolicy has drivers switched off: no node is managed, and nothing is missing."""
+    if rollout.status != "Unknown":
+        return rollout
+    off = f"driver.enabled is false: no drivers are managed{told_of_abandoned(snapshot)}"
+    return msgspec.structs.replace(rollout, message=off)
 
 
 def unchecked(rollout: Rollout, images: DriverImages | None) -> Rollout:

@@ -16,7 +16,7 @@ from gpuward.model.record import format_time
 from gpuward.model.rights import missing_rights
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
-from gpuward.operands.rollout import rollout_of
+from gpuward.operands.rollout import held_up, rollout_of, without_drivers
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.rolloutpolicy import annotation
 from gpuward.report.document import document
@@ -46,6 +46,8 @@ class RolloutHistory(msgspec.Struct, frozen=True):
     failed: int = 0
     last: Sequence[Ended] = ()
     """The newest first."""
+    held: tuple[str, str] = ("", "")
+    """Why nodes are not even upgraded to the driver that people ask for: a reason and a sentence, of the operands' decision."""
 
 
 class Leading(msgspec.Struct, frozen=True):
@@ -64,7 +66,8 @@ def page_document(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce, lea
                   failing: float = 0.0) -> dict[str, Any]:
     """Return the document of the process that leads. `failing` is since when no upgrade could be decided, 0 where all is well."""
     plan = plan.as_labelled(snapshot.nodes)
-    rollout, told = rollout_of(plan), document(plan, snapshot, policies, leading.as_json())
+    rollout, told = held_up(rollout_of(plan), *history.held), document(plan, snapshot, policies, leading.as_json())
+    rollout = without_drivers(rollout, snapshot) if policies.policy.switched_off else rollout
     missing = missing_rights(snapshot.forbidden, snapshot.namespace)
     return {
         **told,
@@ -72,7 +75,7 @@ def page_document(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce, lea
         "namespace": snapshot.namespace,
         "failingSince": format_time(failing) if failing else None,
         "headline": headline(plan, snapshot, policies),
-        "rollout": {"reason": rollout.reason, "message": rollout.message},
+        "rollout": {"status": rollout.status, "reason": rollout.reason, "message": rollout.message},
         "waveLines": wave_items(plan),
         "history": {
             "since": format_time(history.since), "finished": history.finished, "failed": history.failed,
