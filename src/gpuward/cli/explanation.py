@@ -8,7 +8,7 @@ from shlex import quote
 import msgspec
 
 from gpuward import names
-from gpuward.cli.hostdriver import host_drivers
+from gpuward.cli.hostdriver import host_drivers, own_toolkits
 from gpuward.cli.look import Picture
 from gpuward.cli.podwords import PodWords
 from gpuward.cli.rollouts import PolicyRollout
@@ -110,7 +110,8 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
     facts = next((facts for facts in gather(snapshot, upgrades) if facts.node.name == name), None)
     if facts is None:
         found = _of_unmanaged(msgspec.structs.replace(bare, unmanaged=_unmanaged(node, picture, upgrades)), snapshot, upgrades)
-        return msgspec.structs.replace(found, remedies=tuple(host_drivers(node, picture, upgrades)) or found.remedies)
+        return msgspec.structs.replace(found, remedies=(
+            *host_drivers(node, picture, upgrades), *own_toolkits(node, picture, upgrades)) or found.remedies)
     found = msgspec.structs.replace(
         bare,
         status=plan.nodes[name],
@@ -122,9 +123,9 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
         pods=_pods(facts, upgrades, snapshot),
         notes=(*bare.notes, *(prospects(plan.nodes[name], upgrades, facts.to_evict.pods) if not picture.idle else ()),
                *([f"{UNCORDONED}: new pods may come to it"] if lacks_cordon(node) else []),
-               *told_of_unserved(name, plan, snapshot),
-               *_notes(facts, picture, knows_budgets)),
-        remedies=(*_commanded(remedies(snapshot, upgrades, picture.now, name), picture, upgrades, node),
+               *told_of_unserved(name, plan, snapshot), *_notes(facts, picture, knows_budgets)),
+        remedies=(*own_toolkits(node, picture, upgrades),
+                  *_commanded(remedies(snapshot, upgrades, picture.now, name), picture, upgrades, node),
                   *_uncordoned(plan.nodes[name], node, picture, upgrades),
                   *_by_hand(plan.nodes[name], node, picture, upgrades)),
     )

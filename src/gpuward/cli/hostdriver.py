@@ -1,4 +1,4 @@
-"""What helps a node that is to have a driver of its own, and has none that works."""
+"""What helps a node that is to have a driver or a container toolkit of its own, and has none that works."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from gpuward.cli.look import Picture
 from gpuward.model.operand_pods import unready_operands
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.views import NodeView
+from gpuward.report.warned import waits_for_toolkit
 from gpuward.upgrade.remedies import Remedy
 from gpuward.upgrade.remedies.fixes import DecisionFacts
+from gpuward.upgrade.remedies.question import SOON
 
 _STEP: Final = "driver-validation"
 """The init container that waits for a driver."""
+_TOOLKIT: Final = '{"spec":{"toolkit":{"enabled":true}}}'
 
 
 def host_drivers(node: NodeView, picture: Picture, upgrades: UpgradePolicy) -> Iterator[Remedy]:
@@ -33,3 +36,17 @@ def host_drivers(node: NodeView, picture: Picture, upgrades: UpgradePolicy) -> I
                  (f"kubectl logs {quote(waiting.name)} -n {quote(snapshot.namespace)} -c {_STEP}",), after)
     yield Remedy("or have gpuward install drivers: set driver.enabled to true", "the node gets a driver pod",
                  (f"kubectl edit clusterpolicy {quote(view.name)}",), after)
+
+
+def own_toolkits(node: NodeView, picture: Picture, upgrades: UpgradePolicy) -> Iterator[Remedy]:
+    """Return what helps where the container toolkit is switched off, and the container runtime does not start a pod."""
+    view, snapshot = picture.active.view, picture.snapshot
+    pod = waits_for_toolkit(node.name, picture.active, snapshot)
+    if view is None or pod is None or not node.ready or picture.now < pod.created + SOON:
+        return
+    after, then = DecisionFacts(snapshot, upgrades), f"pod {pod.name} starts, and the rest of the GPU stack after it"
+    yield Remedy("have gpuward install the container toolkit: toolkit.enabled is false, and pods of NVIDIA's runtime class do "
+                 "not start here", then,
+                 (f"kubectl patch clusterpolicy {quote(view.name)} --type merge -p '{_TOOLKIT}'",), after)
+    yield Remedy("or install one on the host, or see why the one there does not work: the pod's events quote the runtime",
+                 then, (f"kubectl describe pod {quote(pod.name)} -n {quote(snapshot.namespace)}",), after)

@@ -121,7 +121,7 @@ def _unseen(picture: Picture) -> list[Reason]:
 
 def warnings_of(picture: Picture) -> tuple[str, ...]:
     """Return what people should know of the limits that they have set, and of GPUs that nobody serves."""
-    return warnings(picture.drivers.upgrades, picture.plan, picture.snapshot)
+    return warnings(picture.drivers, picture.plan, picture.snapshot)
 
 
 def _told(leader: Leader) -> str:

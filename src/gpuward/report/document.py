@@ -28,7 +28,7 @@ def document(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce, operator
     return {
         "clusterPolicy": view.name if view else None,
         "problems": [*_problems(policies, elsewhere), *_troubles(plan)],
-        "warnings": list(warnings(policies.upgrades, plan, snapshot)),
+        "warnings": list(warnings(policies, plan, snapshot)),
         "operator": operator,
         "autoUpgrade": plan.auto_upgrade,
         "counts": {

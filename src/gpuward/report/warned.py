@@ -2,29 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 
+from gpuward import names
 from gpuward.model.abandoned import WHAT_TO_DO, is_abandoned
 from gpuward.model.listing import listed
+from gpuward.model.operand_pods import unready_operands
 from gpuward.model.plan import NodeStatus, Plan
-from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
-from gpuward.model.views import NodeView
+from gpuward.model.views import NodeView, PodView
 from gpuward.model.withheld import is_withheld
+from gpuward.policy.clusterpolicy import ActivePolicy
+from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.upgrade.counts import UNSERVED
 from gpuward.upgrade.limits import unbounded
 
 _MOST = 3
+_OF_RUNTIME_CLASS = (names.VALIDATOR_APP, "gpu-feature-discovery")
+"""Apps whose pods have NVIDIA's runtime class, and nothing of people's that they could wait for, such as a ConfigMap."""
+_NOT_STARTED = ("", "PodInitializing", "ContainerCreating")
 _CORDON = "until then `kubectl cordon` keeps pods away that would find none"
 
 
-def warnings(policies: Iterable[UpgradePolicy], plan: Plan, snapshot: Snapshot) -> tuple[str, ...]:
-    """Return what is to be said of limits that bound nothing, and of nodes that offer GPUs which no driver pod serves."""
+def warnings(policies: PoliciesInForce, plan: Plan, snapshot: Snapshot) -> tuple[str, ...]:
+    """Return what is to be said of limits that bound nothing, of nodes that offer GPUs which no driver pod serves, and of nodes
+    without a container toolkit.
+    """
     nodes = [name for name in sorted(plan.nodes) if offers_unserved(name, plan, snapshot)]
     offer = "offers" if len(nodes) == 1 else "offer"
     told = (f"{listed(nodes, _MOST)} {offer} GPUs that no driver pod serves: gpuward explain {one}" for one in nodes[:1])
-    return (*unbounded(policies, plan, snapshot), *told)
+    return (*unbounded(policies.upgrades, plan, snapshot), *told, *_without_toolkit(policies.policy, plan, snapshot))
+
+
+def waits_for_toolkit(node: str, active: ActivePolicy, snapshot: Snapshot) -> PodView | None:
+    """Return a pod of a node that its container runtime does not start, where the container toolkit is switched off."""
+    if active.valid is None or active.valid.spec.toolkit.is_enabled:
+        return None
+    return next((pod for pod in unready_operands(snapshot.pods.get(node, ()), snapshot.namespace)
+                 if pod.labels.get("app") in _OF_RUNTIME_CLASS and not pod.begun and _reason(pod) in _NOT_STARTED), None)
+
+
+def _reason(pod: PodView) -> str:
+    return pod.progress.reason if pod.progress is not None else pod.waiting
+
+
+def _without_toolkit(active: ActivePolicy, plan: Plan, snapshot: Snapshot) -> Iterator[str]:
+    """Say so of nodes in trouble: of others such a pod may just be starting."""
+    troubled = (name for name, status in sorted(plan.nodes.items()) if status.failure is not None or (
+        status.hold is not None and status.hold.reason is Reason.OPERAND_FAILING))
+    nodes = [name for name in troubled if waits_for_toolkit(name, active, snapshot) is not None]
+    for one in nodes[:1]:
+        yield (f"toolkit.enabled is false, and on {listed(nodes, _MOST)} pods of NVIDIA's runtime class do not start: a node "
+               f"needs a container toolkit of its own then; gpuward explain {one}")
 
 
 def offers_unserved(name: str, plan: Plan, snapshot: Snapshot) -> bool:
