@@ -58,10 +58,12 @@ def test_the_page_follows_a_real_process_from_its_start(tmp_path: Path) -> None:
             told = data(first)
             assert [node["name"] for node in told["nodes"]] == ["gpu-1", "gpu-2"]
             assert told["headline"] == "ClusterPolicy cluster-policy: 2 of 2 nodes up to date"
-            assert told["operator"] == {"process": socket.gethostname(), "leads": True, "holder": socket.gethostname()}
+            here = socket.gethostname()
+            assert told["operator"] == {"process": here, "leads": True, "holder": here, "own": True}
             assert status(first, "/ui") == 200
             with process(log, *run(second), **environment), process(log, *run(third, "--ui=false"), **environment):
                 until(lambda: data(second).get("operator", {}).get("holder"), log)
-                assert (data(second)["nodes"], data(second)["operator"]["leads"]) == (None, False)
+                assert data(second)["nodes"] is None
+                assert data(second)["operator"] == {"process": here, "leads": False, "holder": here, "own": False}
                 until(lambda: status(third, "/metrics") == 200, log)
                 assert [status(third, path) for path in ("/ui", "/ui/", "/ui/data.json")] == [404] * 3

@@ -21,7 +21,7 @@ from tests.browser import CHROMIUM, Page, browsing, chromium
 from tests.report.fleets import Fleet, rollout
 
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no Chromium on this machine")
-LEADS = Leading("operator-1", True, "operator-1")
+LEADS = Leading("operator-1", True, "operator-1", own=True)
 EVIL = "<img src=x onerror='window.broken=1'><script>window.broken=1</script>\u202egpu&amp;'\"{}"
 
 
@@ -227,8 +227,12 @@ async def test_a_process_that_does_not_lead_shows_who_does(page: Shown) -> None:
     assert "This process does not lead" in await page.text()
     assert "kubectl -n gpu-operator port-forward pod/operator-1 8080" in await page.text("#idle")
     assert await page.cells() == 0
+    page.leading = Leading("operator-1", False, "operator-1")
+    await page.browser.until("document.body.innerText.includes('Another process on operator-1 leads')")
+    assert "port-forward pod" not in await page.text("#idle")
+    for page.leading in (LEADS, Leading("operator-1", False, "operator-1", own=True)):
+        await page.browser.until("document.body.innerText.includes('This process has just begun to lead')")
     page.leading = LEADS
-    await page.browser.until("document.body.innerText.includes('This process has just begun to lead')")
     page.tell(rollout(3))
     await page.browser.until("document.querySelectorAll('.cell').length === 3")
     page.leading = Leading("operator-1", False, "")

@@ -97,5 +97,5 @@ def test_a_cluster_without_a_policy_says_so_and_offers_no_switch() -> None:
 
 def test_a_process_that_stands_by_says_who_leads() -> None:
     page = waiting_document(Leading("operator-2", False, "operator-1"), build.NAMESPACE)
-    assert page == {"operator": {"process": "operator-2", "leads": False, "holder": "operator-1"},
+    assert page == {"operator": {"process": "operator-2", "leads": False, "holder": "operator-1", "own": False},
                     "namespace": build.NAMESPACE, "nodes": None}

@@ -116,7 +116,7 @@ async def _run(kubeconfig: str | None, context: str | None, settings: Settings, 
         ledger = candidate if flags.leader_elect else None
         operator = Operator(client, settings, WallClock(), lambda: standing.acts(elector), ledger,
                             Outside(RegistryClient(flags.trusted_ca) if flags.check_images else None, PrometheusClient()))
-        board = board_of(operator, settings.namespace, lambda: elector.holder) if flags.ui else None
+        board = board_of(operator, settings.namespace, lambda: elector.holder, candidate.identity) if flags.ui else None
 
         def turned() -> None:
             operator.turned()

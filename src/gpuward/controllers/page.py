@@ -136,12 +136,14 @@ def _data(told: Mapping[str, object], seen_at: float | None = None) -> Data:
     return Data(body, gzip.compress(body, compresslevel=3, mtime=0), f'"{tag}"', seen_at)
 
 
-def board_of(operator: Operator, namespace: str, holder: Callable[[], str] = lambda: "",
+def board_of(operator: Operator, namespace: str, holder: Callable[[], str] = lambda: "", identity: str = "",
              ticks: Callable[[], float] = time.monotonic) -> Board:
-    """Return a board that takes the passes of an operator; `holder` tells who holds the election's Lease, as far as is known."""
+    """Return a board that takes the passes of an operator; `holder` tells who holds the election's Lease, as far as is known, and
+    `identity` is this process's there.
+    """
     def leading() -> Leading:
-        leads, here = operator.leads(), gethostname()
-        return Leading(here, leads, here if leads else process_name(holder()))
+        leads, here, held = operator.leads(), gethostname(), holder()
+        return Leading(here, leads, here if leads else process_name(held), leads or (held == identity != ""))
 
     board = Board(leading, operator.clock.now, namespace, ticks)
     operator.upgrades.listeners.append(board.planned)

@@ -56,10 +56,12 @@ class Leading(msgspec.Struct, frozen=True):
     process: str
     leads: bool
     holder: str = ""
+    own: bool = False
+    """Whether the Lease is this process's own: another one may run on the same host, and so have the same name."""
 
     def as_json(self) -> dict[str, Any]:
         """Return it for the page."""
-        return {"process": self.process, "leads": self.leads, "holder": self.holder or None}
+        return {"process": self.process, "leads": self.leads, "holder": self.holder or None, "own": self.own}
 
 
 def page_document(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce, leading: Leading, history: RolloutHistory,
