@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from gpuward import names
 from gpuward.model.actions import PatchNode
+from gpuward.model.containers import ContainerProgress
+from gpuward.model.explain import sentence
+from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.states import State
+from gpuward.model.views import PodView
+from gpuward.upgrade.still_offered import waits_for
 from tests.build import NOW, driver_pod, node, policy, record, validator
 from tests.upgrade.one import ask
 
@@ -23,3 +30,15 @@ def test_the_label_comes_back_where_a_pause_keeps_the_driver(rules: UpgradePolic
     plan = ask(view, driver, seen, policy=rules, now=NOW + 86400).plan
     given = [action.labels.get(names.DEPLOY_PLUGIN) for action in plan.actions if isinstance(action, PatchNode)]
     assert "true" in given
+
+
+@pytest.mark.parametrize(("plugin", "offers"), [
+    ({"ready": True, "begun": True}, True),
+    ({"begun": True, "progress": ContainerProgress("nvidia-device-plugin", "CrashLoopBackOff", 3)}, True),
+    ({"begun": True, "progress": ContainerProgress("toolkit-validation", init=1, inits=1)}, False),
+    ({"progress": ContainerProgress("toolkit-validation", "PodInitializing", init=1, inits=1)}, False),
+])
+def test_a_plugin_offers_nothing_before_its_own_container_runs(plugin: dict[str, Any], offers: bool) -> None:
+    told = sentence(Hold(waits_for(PodView("ns", "plugin", **plugin)), NOW))
+    assert ("does not offer its GPUs yet" in told) is not offers
+    assert ("which offers its GPUs" in told) is offers

@@ -25,6 +25,7 @@ from gpuward.model.sentences import (
     OF_DOMAINS,
     PLUGIN_FIRST,
     SENTENCES,
+    UNBEGUN_FIRST,
     UNCOUNTED,
     WAVE_SHUT,
     WITH_NOTICE,
@@ -99,8 +100,8 @@ def _template(hold: Hold) -> str:
             return WITH_NOTICE[hold.reason]
         case BudgetUsedUp(allowed=0):
             return NONE_NOW
-        case PluginFirst():
-            return PLUGIN_FIRST
+        case PluginFirst(offers=offers):
+            return PLUGIN_FIRST if offers else UNBEGUN_FIRST
         case DriverFollows():
             return DRIVER_FOLLOWS
         case WindowShut(wave=wave) if wave:

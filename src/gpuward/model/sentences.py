@@ -138,6 +138,8 @@ DRIVER_FOLLOWS = ("nothing offers its GPUs any more: its driver, pod {pod}, goes
 """Said where the driver pod is not asked to stop yet."""
 PLUGIN_FIRST = "waits until pod {pod}, which offers its GPUs, has stopped: its driver goes after that"
 """Said where the driver is still there."""
+UNBEGUN_FIRST = "waits until pod {pod}, which does not offer its GPUs yet, has stopped: its driver goes after that"
+"""Said there of one that waits itself, such as for the container toolkit."""
 NO_LIMIT = "maxUnavailable{whose} allows {limit}: no node may be taken out of service"
 """Said where it is not others that are in the way."""
 UNCOUNTED = {

@@ -214,6 +214,8 @@ class PluginFirst(OnPod, frozen=True):
     """Wait until what offers a node's GPUs has stopped, before its driver goes."""
 
     reason: ClassVar = Reason.DEVICE_PLUGIN_STOPPING
+    offers: bool = True
+    """False where its own container has yet to run: it may begin to offer them."""
 
 
 class DriverFollows(OnPod, frozen=True):

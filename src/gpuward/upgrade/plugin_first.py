@@ -15,10 +15,11 @@ from gpuward import names
 from gpuward.model.pauses import paused, restored
 from gpuward.model.plan import Hold
 from gpuward.model.states import State
-from gpuward.model.waits import Evicting, PluginFirst
+from gpuward.model.waits import Evicting
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.progress import NodeProgress
 from gpuward.upgrade.step import Wait
+from gpuward.upgrade.still_offered import waits_for
 
 STOPS_WITHIN: Final = 45.0
 """Seconds after which it is waited for no longer, as on hosts of virtual machines."""
@@ -37,12 +38,12 @@ def plugin_first(node: NodeFacts, now: float) -> Wait | None:
     stopping = node.record.stopping
     if node.offering is not None and not stopping:
         labels = {names.DEPLOY_PLUGIN: paused(node.node.labels[names.DEPLOY_PLUGIN])}
-        hold = Hold(PluginFirst(node.offering.ref), now)
+        hold = Hold(waits_for(node.offering), now)
         return Wait(hold, labels=labels, stopping=now, recordon=not node.unschedulable, retry_at=now + STOPS_WITHIN)
     going = node.device_plugin_going
     if going is None or not stopping or now >= stopping + STOPS_WITHIN:
         return None
-    return Wait(Hold(PluginFirst(going.ref), stopping), recordon=not node.unschedulable, retry_at=stopping + STOPS_WITHIN)
+    return Wait(Hold(waits_for(going), stopping), recordon=not node.unschedulable, retry_at=stopping + STOPS_WITHIN)
 
 
 def about_to_be_refused(node: NodeFacts, now: float) -> Wait | None:

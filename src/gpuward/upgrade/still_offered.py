@@ -46,9 +46,15 @@ def driver_goes(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step | No
 def waited_for(node: NodeFacts, pod: PodView) -> Leaves:
     """Say what a node waits for whose labels change: what offers its GPUs stops first, and then its driver."""
     if pod == node.device_plugin_going:
-        return PluginFirst(pod.ref) if node.driver_follows else OperandPod(pod.ref, Reason.DEVICE_PLUGIN_STOPPING)
+        return waits_for(pod) if node.driver_follows else OperandPod(pod.ref, Reason.DEVICE_PLUGIN_STOPPING)
     follows = node.driver_follows and brings_hosts_driver(pod, pod.namespace)
     return DriverFollows(pod.ref) if follows else OperandPod(pod.ref, Reason.DRIVER_STOPPING)
+
+
+def waits_for(plugin: PodView) -> PluginFirst:
+    """Return the wait for a pod that offers a node's GPUs, or would once what its init containers wait for is there."""
+    begun = plugin.begun and (plugin.progress is None or not plugin.progress.init)
+    return PluginFirst(plugin.ref, plugin.ready or begun)
 
 
 def _failed(node: NodeFacts, pod: PodView, hold: Hold, now: float) -> Move:
