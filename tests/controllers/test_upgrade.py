@@ -91,6 +91,16 @@ def test_a_node_passed_over_is_warned_of_once_each_time_that_it_begins(log: list
     assert {line["log_level"] for line in log} == {"warning"}
 
 
+def test_nodes_that_are_deleted_in_mid_upgrade_are_one_line(log: list[Any]) -> None:
+    there = build.cluster([build.node("n1"), build.node("n2"), build.node("n3")])
+    states = {"n1": State.POD_RESTART_REQUIRED, "n2": State.POD_RESTART_REQUIRED, "n3": State.UPGRADE_REQUIRED}
+    plan, take = Plan(nodes={name: NodeStatus(state, 0) for name, state in states.items()}), UpgradeLog()
+    for about, decided in ((there, plan), (there, plan), (HERE, plan), (HERE, plan), (HERE, Plan())):
+        take(passed(decided, about))
+    assert [(line["event"], line["nodes"], line["state"]) for line in log] == [
+        ("2 nodes were deleted in mid-upgrade", ["n1", "n2"], "pod-restart-required")]
+
+
 def test_waiting_for_a_turn_is_no_warning(log: list[Any]) -> None:
     told(held(Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT, Reason.EVICTING))
     assert log == []

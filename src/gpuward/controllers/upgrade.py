@@ -18,7 +18,7 @@ from gpuward.model.plan import Hold, NodeStatus, Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.staging import staging_record
-from gpuward.model.states import AT_REST, State
+from gpuward.model.states import AT_REST, IN_PROGRESS, State
 from gpuward.model.views import PodView
 from gpuward.model.waits import Starting
 from gpuward.policy.nvidiadrivers import PoliciesInForce
@@ -39,6 +39,7 @@ TAKEN_BACK: Final = "{n:node has|nodes have} no notice any more: no pods are evi
 PULLED: Final = "{n:node has|nodes have} the images of the next driver"
 NOT_PULLED: Final = "{n:node|nodes} cannot get the images of the next driver"
 GOES_ON: Final = "{n:node goes|nodes go} on to {state}"
+GONE: Final = "{n:node was|nodes were} deleted in mid-upgrade"
 
 
 class UpgradeController:
@@ -70,6 +71,8 @@ class UpgradeLog:
         self._log = structlog.get_logger(source=UpgradeController.name)
         self._said: dict[str, str] = {}
         """What was said last, without what changes all the time while it is so."""
+        self._under_way: dict[str, State] = {}
+        """Nodes that were under way in the last pass, and their states."""
 
     def __call__(self, seen: Pass[PoliciesInForce, Plan]) -> None:
         """Take a pass."""
@@ -80,6 +83,7 @@ class UpgradeLog:
             if isinstance(outcome.action, EvictPod) and not outcome.dropped:
                 self._log_eviction(outcome.action, outcome.error)
         self._log_states(seen)
+        self._log_gone(seen)
         self._log_staging(seen)
         self._log_notices(seen)
         held = {name: status.hold for name, status in plan.nodes.items()
@@ -102,6 +106,15 @@ class UpgradeLog:
             self._log.info("Eviction refused", node=action.node, pod=str(action.pod), error=error)
         else:
             self._log.info("Evicted pod", node=action.node, pod=str(action.pod))
+
+    def _log_gone(self, seen: Pass[PoliciesInForce, Plan]) -> None:
+        """Tell of nodes that were deleted in mid-upgrade: nothing else does."""
+        gone = ((state, name) for name, state in self._under_way.items() if name not in seen.snapshot.nodes)
+        for state, nodes in alike(gone).items():
+            self._log.warning(headline(GONE, nodes), **named(nodes), state=str(state))
+        plan = seen.decision or Plan()
+        self._under_way = {name: status.state for name, status in plan.nodes.items()
+                           if status.state in IN_PROGRESS and name in seen.snapshot.nodes}
 
     def _log_staging(self, seen: Pass[PoliciesInForce, Plan]) -> None:
         done = [outcome.action for outcome in seen.outcomes if outcome.written]
