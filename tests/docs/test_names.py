@@ -113,3 +113,7 @@ def test_what_comments_docstrings_and_pages_name_is_there() -> None:
 ])
 def test_what_is_found(text: str, absent: list[str]) -> None:
     assert missing(text) == absent
+
+
+def test_what_a_newcomer_reads_first_needs_no_uv_on_the_path() -> None:
+    assert [page.name for page in PAGES if "uv run gpuward" in page.read_text(encoding="utf-8")] == []
