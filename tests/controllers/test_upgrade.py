@@ -101,6 +101,21 @@ def test_nodes_that_are_deleted_in_mid_upgrade_are_one_line(log: list[Any]) -> N
         ("2 nodes were deleted in mid-upgrade", ["n1", "n2"], "pod-restart-required")]
 
 
+def test_what_holds_the_rollout_as_a_whole_is_a_line_for_each_change(log: list[Any]) -> None:
+    def fleet(*reasons: Reason, on: bool = True, state: State = State.UPGRADE_REQUIRED) -> Plan:
+        nodes = {f"n{number}": NodeStatus(state, 0, held_by(reason)) for number, reason in enumerate(reasons)}
+        return Plan(nodes=nodes, auto_upgrade=on, counts=Counts(2, 0, 0, 0))
+
+    settling, shut = fleet(Reason.TEMPLATE_SETTLING, Reason.TEMPLATE_SETTLING), fleet(Reason.WINDOW_SHUT, Reason.WINDOW_SHUT)
+    between, off = fleet(Reason.WINDOW_SHUT, Reason.PARALLEL_LIMIT), fleet(Reason.PAUSED, Reason.PAUSED, on=False)
+    goes_on = fleet(Reason.EVICTING, state=State.POD_DELETION_REQUIRED)
+    told(settling, shut, shut, between, shut, off, off, goes_on, goes_on, Plan())
+    assert [(line["event"], line.get("reason", line.get("before"))) for line in log] == [
+        ("Driver upgrade is held", "WindowShut"), ("Driver upgrade is held", "Paused"),
+        ("Driver upgrade is held no longer", "Paused")]
+    assert "windows" in log[0]["message"]
+
+
 def test_waiting_for_a_turn_is_no_warning(log: list[Any]) -> None:
     told(held(Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT, Reason.EVICTING))
     assert log == []

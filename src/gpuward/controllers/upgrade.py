@@ -21,6 +21,7 @@ from gpuward.model.staging import staging_record
 from gpuward.model.states import AT_REST, IN_PROGRESS, State
 from gpuward.model.views import PodView
 from gpuward.model.waits import Starting
+from gpuward.operands import rollout
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.pods import covers
 from gpuward.report.versions import wanted_versions
@@ -71,6 +72,8 @@ class UpgradeLog:
         self._log = structlog.get_logger(source=UpgradeController.name)
         self._said: dict[str, str] = {}
         """What was said last, without what changes all the time while it is so."""
+        self._holds_all = ""
+        """What was said last to hold the rollout as a whole."""
         self._under_way: dict[str, State] = {}
         """Nodes that were under way in the last pass, and their states."""
 
@@ -84,6 +87,7 @@ class UpgradeLog:
                 self._log_eviction(outcome.action, outcome.error)
         self._log_states(seen)
         self._log_gone(seen)
+        self._log_rollout(plan)
         self._log_staging(seen)
         self._log_notices(seen)
         held = {name: status.hold for name, status in plan.nodes.items()
@@ -115,6 +119,16 @@ class UpgradeLog:
         plan = seen.decision or Plan()
         self._under_way = {name: status.state for name, status in plan.nodes.items()
                            if status.state in IN_PROGRESS and name in seen.snapshot.nodes}
+
+    def _log_rollout(self, plan: Plan) -> None:
+        """Tell when something else holds the rollout as a whole than before, or nothing any more."""
+        reason = rollout.reason_of(plan) if plan.nodes else ""
+        if reason in rollout.HOLDS_ALL and reason != self._holds_all:
+            self._log.info("Driver upgrade is held", reason=reason, message=rollout.rollout_of(plan).message)
+            self._holds_all = reason
+        elif reason in rollout.GOES_ON and self._holds_all:
+            self._log.info("Driver upgrade is held no longer", before=self._holds_all)
+            self._holds_all = ""
 
     def _log_staging(self, seen: Pass[PoliciesInForce, Plan]) -> None:
         done = [outcome.action for outcome in seen.outcomes if outcome.written]

@@ -51,6 +51,11 @@ _PATIENT = (Reason.ANALYSIS_UNKNOWN, Reason.APPROVAL_REQUIRED, Reason.WAVE_SOAKI
             Reason.WINDOW_SHUT)
 """What a rollout waits for as a whole, the most important first; nodes of later waves wait for earlier ones meanwhile."""
 
+HOLDS_ALL = frozenset({*_STOPS.values(), *map(str, _PATIENT), "Paused"})
+"""Reasons of the condition that hold the rollout as a whole."""
+GOES_ON = frozenset({"Progressing", "UpToDate", "NodesFailed"})
+"""Reasons after which nothing does; between two nodes others come and go."""
+
 
 class Rollout(msgspec.Struct, frozen=True):
     """Hold the condition: True while on every managed node the target driver is loaded and validated."""
@@ -64,32 +69,34 @@ class Rollout(msgspec.Struct, frozen=True):
 
 def rollout_of(plan: Plan) -> Rollout:
     """Return how the driver upgrade of the fleet stands, the most important reason first."""
-    reasons = Counter(hold.reason for hold in plan.holds.values())
-    counts = plan.counts
     if not plan.nodes:
         return Rollout("Unknown", "NoNodes", "No node has a driver that is managed: the condition Ready says what is missing")
+    reason = reason_of(plan)
+    off = "; automatic upgrades are off" if reason == "UpToDate" and not plan.auto_upgrade else ""
+    return Rollout("True" if reason == "UpToDate" else "False", reason, _message(plan) + off)
+
+
+def reason_of(plan: Plan) -> str:
+    """Return the reason of the condition where there are nodes."""
+    reasons, counts = Counter(hold.reason for hold in plan.holds.values()), plan.counts
     if reasons[Reason.INVALID_POLICY]:
-        reason = "InvalidPolicy"
-    elif not plan.auto_upgrade:
-        done = counts.up_to_date == counts.total
-        return Rollout("True", "UpToDate", f"{_message(plan)}; automatic upgrades are off") if done else Rollout(
-            "False", "Paused", _message(plan))
-    elif stopped := next((told for held, told in _STOPS.items() if reasons[held]), ""):
-        reason = stopped
-    elif _under_way(plan):
-        reason = "Progressing"
-    elif waiting := [status for status in plan.nodes.values() if status.state not in _ENDED]:
+        return "InvalidPolicy"
+    if not plan.auto_upgrade:
+        return "UpToDate" if counts.up_to_date == counts.total else "Paused"
+    if stopped := next((told for held, told in _STOPS.items() if reasons[held]), ""):
+        return stopped
+    if _under_way(plan):
+        return "Progressing"
+    if waiting := [status for status in plan.nodes.values() if status.state not in _ENDED]:
         held = {status.hold.reason if status.hold is not None else Reason.TEMPLATE_SETTLING for status in waiting}
         patient = next((str(one) for one in _PATIENT if one in held), "")
         patient = patient if held <= {*_PATIENT, Reason.WAVE_NOT_DONE} else ""
-        reason = "Progressing" if held & _BEGINNING else patient or "Blocked"
-    elif counts.failed:
-        reason = "NodesFailed"
-    elif counts.up_to_date == counts.total:
-        reason = "UpToDate"
-    else:
-        reason = "Progressing" if reasons[Reason.TEMPLATE_SETTLING] else "DriversNotReady"
-    return Rollout("True" if reason == "UpToDate" else "False", reason, _message(plan))
+        return "Progressing" if held & _BEGINNING else patient or "Blocked"
+    if counts.failed:
+        return "NodesFailed"
+    if counts.up_to_date == counts.total:
+        return "UpToDate"
+    return "Progressing" if reasons[Reason.TEMPLATE_SETTLING] else "DriversNotReady"
 
 
 def held_up(rollout: Rollout, reason: str, why: str) -> Rollout:
