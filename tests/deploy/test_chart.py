@@ -465,6 +465,14 @@ def test_hooks_may_do_beyond_the_namespace_what_they_must(helm: str, chart: Path
         assert roles[kind]["metadata"]["annotations"]["helm.sh/hook"] == "post-delete"
 
 
+def test_hooks_come_before_those_of_node_feature_discovery(helm: str, chart: Path) -> None:
+    """Its hook after a removal has no weight, and helm runs no hook after one that failed."""
+    hooks = [obj["metadata"] for obj in objects(rendered(helm, chart, [*HOOKS, "operator.cleanupCRD=true"]))
+             if "helm.sh/hook" in obj["metadata"].get("annotations", {})]
+    weights = {meta["name"]: int(meta["annotations"]["helm.sh/hook-weight"]) for meta in hooks}
+    assert weights == {"gpu-operator-upgrade-crd": -2, "gpu-operator-cleanup-crd": -2, "gpu-operator-cleanup-nodes": -1}
+
+
 def test_a_package_without_node_feature_discovery_says_so(helm: str, chart: Path, tmp_path: Path) -> None:
     """A release of NVIDIA's chart that is upgraded to it loses the one that came with it."""
     packed = tmp_path / "packed"
