@@ -465,6 +465,14 @@ def test_hooks_may_do_beyond_the_namespace_what_they_must(helm: str, chart: Path
         assert roles[kind]["metadata"]["annotations"]["helm.sh/hook"] == "post-delete"
 
 
+@pytest.mark.parametrize("stage", ["gpuPodDeletion", "drain"])
+def test_a_timeout_that_is_null_is_that_of_the_crd(stage: str, helm: str, chart: Path) -> None:
+    """As with NVIDIA's chart: it was 0, which is for ever."""
+    text = rendered(helm, chart, [f"driver.upgradePolicy.{stage}.timeoutSeconds=null"])
+    policy = of_kind(text, "ClusterPolicy")["spec"]["driver"]["upgradePolicy"]
+    assert "timeoutSeconds" not in policy[{"gpuPodDeletion": "podDeletion"}.get(stage, stage)]
+
+
 def test_hooks_come_before_those_of_node_feature_discovery(helm: str, chart: Path) -> None:
     """Its hook after a removal has no weight, and helm runs no hook after one that failed."""
     hooks = [obj["metadata"] for obj in objects(rendered(helm, chart, [*HOOKS, "operator.cleanupCRD=true"]))

@@ -167,7 +167,7 @@ enabled: {{ $from.enabled }}
 {{ include "gpuward.fields" (dict "from" . "keys" (list "repository" "image" "version" "imagePullPolicy" "imagePullSecrets" "env")) }}
 {{- end -}}
 
-{{/* driver.upgradePolicy. Seconds are whole numbers, however large. */}}
+{{/* driver.upgradePolicy. Seconds are whole numbers, however large. A timeout that is null is left out: the CRD has its default, and 0 is for ever. */}}
 {{- define "gpuward.upgradePolicy" -}}
 {{- $wait := .waitForCompletion | default dict -}}
 {{- $pods := .gpuPodDeletion | default dict -}}
@@ -182,7 +182,9 @@ waitForCompletion:
   {{- end }}
 podDeletion:
   force: {{ $pods.force | default false }}
-  timeoutSeconds: {{ $pods.timeoutSeconds | default 0 | int }}
+  {{- if hasKey $pods "timeoutSeconds" }}
+  timeoutSeconds: {{ $pods.timeoutSeconds | int }}
+  {{- end }}
   deleteEmptyDir: {{ $pods.deleteEmptyDir | default false }}
 drain:
   enable: {{ $drain.enable | default false }}
@@ -190,7 +192,9 @@ drain:
   {{- with $drain.podSelector }}
   podSelector: {{ . | quote }}
   {{- end }}
-  timeoutSeconds: {{ $drain.timeoutSeconds | default 0 | int }}
+  {{- if hasKey $drain "timeoutSeconds" }}
+  timeoutSeconds: {{ $drain.timeoutSeconds | int }}
+  {{- end }}
   deleteEmptyDir: {{ $drain.deleteEmptyDir | default false }}
 {{- end -}}
 
