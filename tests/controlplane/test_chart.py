@@ -61,7 +61,7 @@ def release(wanted: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 def test_a_release_is_installed_upgraded_rolled_back_and_taken_off(release: Release) -> None:
     notes = release.put("install", "mig.strategy=mixed", more=("--create-namespace",))
-    assert "gpuward status" in notes
+    assert "gpuward status --wait" in notes, "the condition Ready is true where no node has labels of discovery yet"
     assert release.policy()["mig"] == {"strategy": "mixed"}
     release.say({"daemonsets": {"labels": {"helm.sh/chart": "gpu-operator-v26.7.0"}}})
     release.put("upgrade", "driver.version=595.91.08", more=("--reset-then-reuse-values",))
