@@ -227,12 +227,18 @@ def test_a_mistake_is_refused_by_name(value: str, said: str, helm: str, chart: P
         rendered(helm, chart, [value])
 
 
+def test_values_of_an_older_chart_are_refused_with_the_flag_that_helps(helm: str, chart: Path) -> None:
+    """With --reuse-values a section that the older chart did not have is null, and nobody set it."""
+    with pytest.raises(ValueError, match=r"operator\.trustedCA is null\. With --reuse-values .*: take --reset-then"):
+        rendered(helm, chart, ["operator.trustedCA=null"], "--is-upgrade")
+
+
 @pytest.mark.parametrize("value", [
     "operator.logging.level=debug", "operator.logging.level=3", "driver.imagePullPolicy=Never", "driver.env[0].name=x",
     "driver.upgradePolicy.maxUnavailable=0", "driver.upgradePolicy.maxUnavailable=100%",
     "operator.resources.limits.cpu=500m", "operator.resources.limits.memory=1Gi", "operator.resources.requests.cpu=1",
     "operator.repository=registry.example:5000/gpus", "sandboxWorkloads.enabled=true",
-    "sandboxWorkloads.defaultWorkload=container",
+    "sandboxWorkloads.defaultWorkload=container", "sandboxDevicePlugin.enabled=null",
 ])
 def test_what_is_near_to_a_mistake_is_taken(value: str, helm: str, chart: Path) -> None:
     assert of_kind(rendered(helm, chart, [value]), "ClusterPolicy")
