@@ -151,7 +151,7 @@ class Watch:
             stirred = tells and (not still or self.world.scenario.stays_broken or self.refused or counts_anew)
             if self.complete and event.resource_key not in LEFT_OUT and not stirred:
                 self.breach("a new process finds nothing to do", _what(event))
-            if self.resting and still:
+            if self.resting and still and not _tells_of_rest(event):
                 self.breach("idle periods write nothing", _what(event))
         elif event.resource_key in ("pods", "daemonsets.apps"):
             self._stirred = self.world.now()
@@ -333,6 +333,11 @@ class Watch:
     def is_overwritten(self, node: str) -> bool:
         """Tell whether somebody wrote nonsense over the memory of a node's upgrade."""
         return node in self._overwritten
+
+
+def _tells_of_rest(event: Event) -> bool:
+    """Tell whether an event says for the first time that nothing goes on: that takes its time."""
+    return event.type == "ADDED" and event.resource_key == "events" and str(event.obj.get("reason")).endswith("Blocked")
 
 
 def _unless_deleted(event: Event) -> Object | None:
