@@ -231,7 +231,8 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "End or move the pods that the reason names: it is tried again once nothing has to leave it, or with `gpuward retry "
         "NODE`. So it is for another driver."),
     Reason.BUDGET_BLOCKS: Advice(
-        Act.YES, "A disruption budget would not let the pod go even if all its pods were healthy: it wants as many as there are.",
+        Act.YES, "A disruption budget would not let the pod go even if all its pods were healthy: it wants as many as there are, "
+        "or Kubernetes cannot work it out, as with a percentage or maxUnavailable over pods whose controller has no scale.",
         "Ask the owner of the budget to allow one disruption or to run one replica more; `gpuward explain NODE` has the "
         "command."),
     Reason.BUDGET_USED_UP: Advice(

@@ -25,6 +25,8 @@ class BudgetView(msgspec.Struct, frozen=True):
     min_available: str = ""
     """How many pods its spec wants available: a number or a percentage; nothing where it does not say."""
     max_unavailable: str = ""
+    failure: str = ""
+    """Why Kubernetes cannot work it out, as it says; it lets no pod go as long as that is so."""
     spares_unhealthy: bool = True
     """Whether pods that are not ready are protected while the healthy ones are too few (IfHealthyBudget, the default)."""
 
@@ -40,11 +42,13 @@ class BudgetView(msgspec.Struct, frozen=True):
     @property
     def never(self) -> bool:
         """Tell whether the budget would let no pod go even if all of them were healthy."""
-        return not self.allowed and 0 < self.expected <= self.desired
+        return not self.allowed and (bool(self.failure) or 0 < self.expected <= self.desired)
 
     @property
     def how_to_widen(self) -> str:
         """Say what would let it allow more: of what its spec says, and of more replicas, only what can work."""
+        if self.failure:
+            return "write minAvailable as a number in it: percentages and maxUnavailable need a controller with a scale"
         more = ", or run more replicas"
         if self.max_unavailable:  # a number stays the same however many there are
             grows = self.max_unavailable.endswith("%") and self.max_unavailable.strip("0%")

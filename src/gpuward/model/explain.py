@@ -27,6 +27,7 @@ from gpuward.model.sentences import (
     SENTENCES,
     UNBEGUN_FIRST,
     UNCOUNTED,
+    UNWORKABLE,
     WAVE_SHUT,
     WITH_NOTICE,
 )
@@ -34,6 +35,7 @@ from gpuward.model.troubles import DriverNow, PodTrouble
 from gpuward.model.unserved import DriverLabelUnknown, DriverRefused, NotSelected, Unserved, WrongDriverType
 from gpuward.model.views import Ref
 from gpuward.model.waits import (
+    BudgetBlocks,
     BudgetUsedUp,
     ComesBack,
     DriverFollows,
@@ -92,14 +94,20 @@ def _some_nodes(what: WaitsFor) -> dict[str, object]:
     return {field: listed(found, of=count)} if found else {}
 
 
+def _of_budget(what: BudgetBlocks | BudgetUsedUp) -> str:
+    if isinstance(what, BudgetUsedUp):
+        return SENTENCES[what.reason] if what.allowed else NONE_NOW
+    return UNWORKABLE if what.failure else SENTENCES[what.reason]
+
+
 def _template(hold: Hold) -> str:
     match hold.what:
         case Limit(limit=0):
             return NO_LIMIT
         case Limit(noticed=noticed) if noticed and hold.reason in WITH_NOTICE:
             return WITH_NOTICE[hold.reason]
-        case BudgetUsedUp(allowed=0):
-            return NONE_NOW
+        case BudgetBlocks() | BudgetUsedUp():
+            return _of_budget(hold.what)
         case PluginFirst(offers=offers):
             return PLUGIN_FIRST if offers else UNBEGUN_FIRST
         case DriverFollows():

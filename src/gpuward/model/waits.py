@@ -139,6 +139,8 @@ class BudgetBlocks(OnBudget, frozen=True):
     reason: ClassVar = Reason.BUDGET_BLOCKS
     desired: int
     expected: int
+    failure: str = ""
+    """Why Kubernetes cannot work the budget out, if that is so."""
 
 
 class BudgetUsedUp(OnBudget, frozen=True):

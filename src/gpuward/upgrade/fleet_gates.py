@@ -118,7 +118,7 @@ def eviction_budget(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hol
             if budget.never:
                 if policy.rollout.kill_at_deadline:
                     continue
-                return Hold(BudgetBlocks(pod.ref, budget.ref, budget.desired, budget.expected), node.record.since)
+                return Hold(BudgetBlocks(pod.ref, budget.ref, budget.desired, budget.expected, budget.failure), node.record.since)
             claimed = fleet.claims.get(budget.ref, 0)
             if budget.allowed <= claimed:
                 return Hold(BudgetUsedUp(pod.ref, budget.ref, budget.allowed, claimed), node.record.since)

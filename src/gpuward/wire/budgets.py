@@ -27,12 +27,20 @@ class _Spec(msgspec.Struct, rename="camel"):
     unhealthy_pod_eviction_policy: str = "IfHealthyBudget"
 
 
+class _Condition(msgspec.Struct):
+    type: str
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
 class _Status(msgspec.Struct, rename="camel"):
     observed_generation: int = 0
     disruptions_allowed: int = 0
     current_healthy: int = 0
     desired_healthy: int = 0
     expected_pods: int = 0
+    conditions: list[_Condition] | None = None
 
 
 class _Budget(msgspec.Struct):
@@ -68,8 +76,15 @@ def budget_view(raw: bytes | msgspec.Raw) -> BudgetView | None:
         expected=budget.status.expected_pods if known else 0,
         min_available=_text(budget.spec.min_available),
         max_unavailable=_text(budget.spec.max_unavailable),
+        failure=_failure(budget.status),
         spares_unhealthy=budget.spec.unhealthy_pod_eviction_policy != "AlwaysAllow",
     )
+
+
+def _failure(status: _Status) -> str:
+    """Return why the disruption controller cannot work a budget out: it allows nothing then (disruption.go, failSafe)."""
+    found = (one for one in status.conditions or () if one.type == "DisruptionAllowed" and one.reason == "SyncFailed")
+    return next((one.message or one.reason for one in found if one.status == "False"), "")
 
 
 def _text(amount: int | str | None) -> str:
