@@ -60,6 +60,8 @@ def release(wanted: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def test_a_release_is_installed_upgraded_rolled_back_and_taken_off(release: Release) -> None:
+    with pytest.raises(AssertionError, match="ensure CRDs are installed first"):
+        release.put("install", more=("--create-namespace", "--dry-run=server"))
     notes = release.put("install", "mig.strategy=mixed", more=("--create-namespace",))
     assert "gpuward status --wait" in notes, "the condition Ready is true where no node has labels of discovery yet"
     assert release.policy()["mig"] == {"strategy": "mixed"}

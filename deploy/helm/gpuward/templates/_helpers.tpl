@@ -204,7 +204,10 @@ so that an upgrade of the chart, or a move from NVIDIA's, restarts nothing.
 */}}
 {{- define "gpuward.operandLabels" -}}
 {{- $chart := .Chart.Name -}}
-{{- $policy := lookup "nvidia.com/v1" "ClusterPolicy" "" "cluster-policy" | default dict -}}
+{{- $policy := dict -}}
+{{- if .Capabilities.APIVersions.Has "nvidia.com/v1/ClusterPolicy" -}}
+{{- $policy = lookup "nvidia.com/v1" "ClusterPolicy" "" "cluster-policy" | default dict -}}
+{{- end -}}
 {{- with dig "spec" "daemonsets" "labels" "helm.sh/chart" "" $policy -}}
 {{- $chart = . -}}
 {{- end -}}
