@@ -1,4 +1,4 @@
-"""A disruption budget that Kubernetes cannot work out, over pods whose controller has no scale: people are told how to mend it."""
+"""A disruption budget that Kubernetes cannot work out, as its pods' controller has no scale: people are told what mends it."""
 
 from __future__ import annotations
 
