@@ -281,6 +281,17 @@ def test_skipped_nodes_take_no_room_and_hold_nobody() -> None:
     assert upgraded(world.rollout(snapshot, waving(all_of_it))) == ["n1", "n2"]
 
 
+def test_a_skipped_node_that_somebody_asks_for_takes_no_room_of_its_wave() -> None:
+    """It would pass for a canary that is done, and all others would start at once."""
+    asked = build.node("n0", State.UPGRADE_REQUIRED, remembers=build.seen(State.DONE, target="550", started=NOW - 900),
+                       labels={names.UPGRADE_SKIP: "true"})
+    fleet, now = build.fleet(3, state=State.UPGRADE_REQUIRED), NOW
+    snapshot = replace(fleet, nodes={**fleet.nodes, "n0": asked})
+    for _ in range(3):
+        snapshot, now = world.apply(snapshot, decide(snapshot, waving(CANARY), now).actions, now), now + 1
+        assert started(snapshot) <= {"n1"}
+
+
 def test_a_node_that_is_not_ready_holds_the_next_wave_only_while_no_other_is_done() -> None:
     alone = world.set_ready(build.fleet(3), "n0", False)
     end = world.rollout(alone, waving(CANARY))

@@ -77,10 +77,13 @@ def wave_node(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy, *, fai
     failure = record.failure if not before.retargeted else None
     over = before.state is State.FAILED and (failure is None or failure.attempts > policy.rollout.retries or not failed)
     promoted = policy.rollout.promoted
+    skipped = node.labels.get(names.UPGRADE_SKIP) == "true"
+    # One that somebody asks for, and others skip, waits like any other: it would take the room of its wave, and pass for done.
+    waits = skipped and before.state is State.UPGRADE_REQUIRED and record.failure is None
     done_at = record.since if at_rest and record.state in AT_REST else 0.0
     return WaveNode(
         node.name, labels_of(before),
-        began=began(before),
+        began=0.0 if waits else began(before),
         done=at_rest and before.up_to_date,
         serves=at_rest and before.up_to_date and node.ready is True and not (before.unschedulable or node.deleting),
         done_at=done_at,
@@ -89,7 +92,7 @@ def wave_node(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy, *, fai
         failed_at=failure.at if failure is not None else 0.0,
         over=over and not before.retargeted,
         unable=is_unable(before, under_way=under_way),
-        skipped=node.labels.get(names.UPGRADE_SKIP) == "true",
+        skipped=skipped,
         given_up=record.given_up is not None and not before.retargeted,
         requested=before.requested,
         passed=promoted is not None and node.name in promoted.nodes and counts_for(promoted, before),
