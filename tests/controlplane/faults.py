@@ -71,9 +71,15 @@ def late_writes(requests: list[Request], since: float) -> dict[float, str]:
     return {at: times[at] for at in sorted(times) if at > since}
 
 
-def longest_pause(requests: list[Request], since: float) -> float:
-    """Return the most seconds that passed between two writes after some time."""
-    return max(later - earlier for earlier, later in pairwise([since, *late_writes(requests, since)]))
+def longest_pause(requests: list[Request], since: float) -> tuple[float, str]:
+    """Return the most seconds that passed between two writes after some time, and what was asked meanwhile, in seconds from its
+    begin.
+    """
+    begin, end = max(pairwise([since, *late_writes(requests, since)]), key=lambda pair: pair[1] - pair[0])
+    meanwhile = [(datetime.fromisoformat(entry["requestReceivedTimestamp"]).timestamp() - begin, entry) for entry in requests]
+    return end - begin, "; ".join(
+        f"{at:.1f} {entry['verb']} {entry['requestURI']} {entry.get('responseStatus', {}).get('code')}"
+        for at, entry in sorted(meanwhile, key=lambda each: each[0]) if -1 < at <= end - begin)
 
 
 @contextmanager
