@@ -167,6 +167,8 @@ async def test_a_rolloutpolicy_that_is_being_deleted_is_in_force_no_more(stage: 
     keep(stage, "rolloutpolicies.gpuward.io", "one")
     await stage.user.delete(resources.ROLLOUT_POLICIES, "one")
     await stage.rest(30)
+    assert told()["one"][0] == "active", "it stays in force for a minute"
+    await stage.rest(60)
     going = f"one is being deleted, and is kept by its finalizers {FINALIZER}"
     assert told() == {"one": ("ignored", f"{going}: the defaults are in force")}
     made("two", 2)

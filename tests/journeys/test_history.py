@@ -214,6 +214,7 @@ async def test_a_driver_that_is_deleted_in_mid_upgrade_is_removed_from_nodes_and
     await stage.until(lambda: stage.policy_status().get("state") == "ready" and stage.drivers() == [OLD])
     await set_driver(stage, "default", {"version": NEW})
     await stage.until(lambda: State.POD_RESTART_REQUIRED in stage.states().values())
+    await stage.rest(5)
     await stage.user.delete(resources.NVIDIA_DRIVERS, "default")
     await stage.until(lambda: not stage.cordons() and set(stage.states().values()) == {""} and not driver_pods(stage))
     await stage.rest(300)

@@ -108,7 +108,7 @@ async def test_a_second_policy_is_ignored_until_the_first_is_gone(stage: Stage) 
 async def test_a_policy_deleted_in_mid_rollout_ends_it_without_a_crash(stage: Stage) -> None:
     await stage.installed()
     await stage.upgrade_to(NEW)
-    await stage.until(lambda: stage.state("gpu-1") == State.POD_RESTART_REQUIRED)
+    await stage.until(lambda: stage.hold("gpu-1") == "DriverStopping")
     await stage.user.delete(resources.CLUSTER_POLICIES, POLICY)
     await stage.until(lambda: stage.state("gpu-2") == "" and stage.state("gpu-3") == "")
     await stage.rest(120)
