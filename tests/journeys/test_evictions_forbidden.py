@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gpuward import errors
+from gpuward import errors, names
 from gpuward.cli.resume import resume_rollout
 from gpuward.cli.waiting import stopped
 from gpuward.model.explain import sentence
@@ -16,6 +16,7 @@ from tests.journeys.looking import explanation_of, headline_of, looking
 from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_driver_pod_refused import ONE, Refuser
 from tests.journeys.test_driver_truth import rollout
+from tests.journeys.test_rolloutpolicy import apply
 
 NO_RIGHT = ('pods "train" is forbidden: User "system:serviceaccount:gpu-operator:gpuward" cannot create resource "pods/eviction" '
             'in API group "" in the namespace "default"')
@@ -100,3 +101,24 @@ async def test_a_person_lets_others_be_tried_before_their_evictions_are_known_to
     assert stage.hold("gpu-2") == "EvictionForbidden"
     await resume_rollout(stage.user, stage.clock.now())
     await stage.until(lambda: stage.driver("gpu-2") == NEW, within=3600)
+
+
+@on_stage(gpu_nodes=4, upgrade=ONE)
+async def test_what_other_nodes_wait_for_does_not_hide_it(stage: Stage) -> None:
+    await stage.installed()
+    for node in ("gpu-2", "gpu-3", "gpu-4"):
+        await stage.deploy(f"train-{node}", node=node)
+    stage.transport.interfere = Refuser(evictions, errors.Forbidden(NO_RIGHT))
+    await stage.label("gpu-1", names.UPGRADE_SKIP, "true")
+    await stage.upgrade_to()
+    await stage.until(lambda: "EvictionForbidden" in map(stage.hold, stage.states()), within=600)
+    await apply(stage, windows=[{"schedule": "0 3 1 12 *", "duration": "1h"}])
+    await stage.label("gpu-1", names.UPGRADE_SKIP, None)
+    await stage.until(lambda: stage.hold("gpu-1") == "WindowShut")
+    await stage.rest(60)
+    held = next(node for node in stage.states() if stage.hold(node) == "EvictionForbidden")
+    assert rollout(stage)[1] == "EvictionForbidden"
+    assert NO_RIGHT in rollout(stage)[2]
+    assert "the rollout has stopped: the operator has no right to evict pods" in await headline_of(stage)
+    async with looking(stage) as picture:
+        assert str(picture.plan.holds[held].reason) == "EvictionForbidden"

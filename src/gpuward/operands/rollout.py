@@ -10,7 +10,7 @@ import msgspec
 from gpuward.model.abandoned import told_of_abandoned
 from gpuward.model.driver_images import DriverImages
 from gpuward.model.explain import large_domain, sentence
-from gpuward.model.plan import Counts, NodeStatus, Plan
+from gpuward.model.plan import Counts, Hold, NodeStatus, Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST, IN_PROGRESS, State
@@ -193,11 +193,16 @@ def _message(plan: Plan) -> str:
     for told, waits in (("waiting", True), ("held", False)):
         parts = [_held(reason, held[reason]) for reason in Reason if reason in held and reason.is_waited_for is waits]
         text += f"; {told}: {', '.join(parts)}" if parts else ""
-    quoted = min((hold for hold in plan.holds.values() if hold.reason in _QUOTED),
-                 key=lambda hold: hold.reason is Reason.WAVE_NOT_DONE, default=None)
+    quoted = min((hold for hold in plan.holds.values() if hold.reason in _QUOTED), key=_importance, default=None)
     large = next(filter(None, (large_domain(hold.what) for hold in plan.holds.values())), "")
     return text + (f"; {sentence(quoted)}" if quoted is not None else "") + (
         large if quoted is None or not large_domain(quoted.what) else "")
+
+
+def _importance(hold: Hold) -> int:
+    """Order what is quoted: what the condition's reason names before what other nodes wait for, and that before earlier waves."""
+    stops = list(_STOPS)
+    return stops.index(hold.reason) if hold.reason in _STOPS else len(stops) + (hold.reason is Reason.WAVE_NOT_DONE)
 
 
 def _failing(plan: Plan) -> str:
