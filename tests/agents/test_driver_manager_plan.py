@@ -87,6 +87,15 @@ CASES: dict[str, tuple[Facts, Settings, set[Wait], Step]] = {
     "that do not let go": (
         Facts(vfio=("0000:3b:00.0",)), BY_ITSELF, {Wait.VFIO},
         GiveUp("0000:3b:00.0 cannot be taken from the driver for virtual machines")),
+    "under a machine of the host's the driver that works stays": (
+        Facts(**LOADED, policy=True, labels=PLUGIN, vfio=("0000:3b:00.0",), machine_users=(OF_HOST,)), BY_OPERATOR, set(),
+        WaitFor(Wait.MACHINES, "0000:3b:00.0 may be in use by virtual machines: process 1 (dcgm) of the host")),
+    "and nobody is evicted for another that cannot come": (
+        Facts(**LOADED, to_evict=ALONE, to_drain=ALONE, vfio=("0000:3b:00.0",), machine_users=(OF_HOST,)), BY_ITSELF,
+        {Wait.MACHINES}, GiveUp("0000:3b:00.0 may be in use by virtual machines: process 1 (dcgm) of the host")),
+    "but where the devices are to stay with the machines": (
+        Facts(**LOADED, policy=True, labels={DEPLOY + "vfio-manager": "true"}, vfio=("0000:3b:00.0",), machine_users=(OF_HOST,)),
+        BY_OPERATOR, set(), Unload(("nvidia_uvm", "nvidia"), Wait.MODULES)),
     "the wanted driver stays under who uses it": (
         Facts(**{**LOADED, "digest": "new"}, labels=GONE, to_evict=ALONE, device_users=(USER,)), BY_OPERATOR, set(), Clean()),
     "operands stay while somebody else uses the GPUs": (

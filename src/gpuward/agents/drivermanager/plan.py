@@ -39,8 +39,8 @@ def next_step(facts: Facts, settings: Settings, overdue: Set[Wait] = frozenset()
     if facts.stuck and Wait.KERNEL in overdue:
         return GiveUp(facts.stuck)
     replaced = facts.loaded and not stays(facts, settings)
-    if replaced and (step := _empty(facts, settings, overdue)) is not None:
-        return step
+    if replaced and (step := (not facts.cordoned and _kept_by_machines(facts, overdue)) or _empty(facts, settings, overdue)):
+        return step  # machines first: the driver that works would be gone, and none could come
     if facts.loaded and (step := _without_operands(facts, settings, overdue)) is not None:
         return step
     if replaced and facts.validations:
@@ -113,9 +113,7 @@ def users_of_gpus(facts: Facts) -> str:
 
 
 def _serves_machines(facts: Facts) -> bool:
-    """Tell whether virtual machines may use the driver that is loaded. Under one for containers a device of NVIDIA's that is no
-    GPU is a network device, or whatever else people have named so.
-    """
+    """Tell whether virtual machines may use the driver that is loaded: else what has such a name is a network device."""
     return workload_of(facts.labels) in (Workload.VM_PASSTHROUGH, Workload.VM_VGPU) or VGPU_HOST in facts.modules
 
 
@@ -173,9 +171,8 @@ def _without_dra_plugin(facts: Facts, overdue: Set[Wait]) -> Step | None:
 
 def _leave(facts: Facts, settings: Settings, overdue: Set[Wait]) -> Step:
     if facts.vfio and not stays(facts, settings) and not _are_where_they_belong(facts):
-        if users := _users_of_machines(facts):
-            said = f"{', '.join(facts.vfio)} may be in use by virtual machines: {users}"
-            return GiveUp(said) if Wait.MACHINES in overdue else WaitFor(Wait.MACHINES, said)
+        if (step := _kept_by_machines(facts, overdue)) is not None:
+            return step
         if Wait.VFIO in overdue:
             return GiveUp(facts.undone or f"{', '.join(facts.vfio)} cannot be taken from the driver for virtual machines")
         return UnbindVfio(facts.vfio)
@@ -189,6 +186,13 @@ def _leave(facts: Facts, settings: Settings, overdue: Set[Wait]) -> Step:
                           "keep it from being loaded (modprobe.blacklist=nouveau) and restart the node")
         return Unload(("nouveau",), Wait.NOUVEAU)
     return give_back(facts, settings)
+
+
+def _kept_by_machines(facts: Facts, overdue: Set[Wait]) -> Step | None:
+    if not facts.vfio or _are_where_they_belong(facts) or not (users := _users_of_machines(facts)):
+        return None
+    said = f"{', '.join(facts.vfio)} may be in use by virtual machines: {users}"
+    return GiveUp(said) if Wait.MACHINES in overdue else WaitFor(Wait.MACHINES, said)
 
 
 def _users_of_machines(facts: Facts) -> str:
@@ -231,20 +235,15 @@ def _obstacle(why: Obstacle) -> str:
 
 
 def _users(users: tuple[DeviceUser, ...]) -> str:
-    said = [f"process {user.pid} ({user.command}) of {_place(user)}" for user in users[:5]]
+    said = [f"process {user.pid} ({user.command}) of {f'pod {user.pod or user.pod_uid}' if user.pod_uid else 'the host'}"
+            for user in users[:5]]
     return ", ".join(said) + (f" and {len(users) - 5} more" if len(users) > 5 else "")
 
 
 def _holders(facts: Facts) -> str:
-    users = (*facts.device_users, *facts.going_users)
-    return ", ".join([*_modules(facts), *([_users(users)] if users else [])]) or "whom cannot be seen from here"
+    found = [*_modules(facts), _users((*facts.device_users, *facts.going_users))]
+    return ", ".join(filter(None, found)) or "whom cannot be seen from here"
 
 
 def _modules(facts: Facts) -> list[str]:
     return [f"the module {name}" for name in facts.holders]
-
-
-def _place(user: DeviceUser) -> str:
-    if not user.pod_uid:
-        return "the host"
-    return f"pod {user.pod or user.pod_uid}"
