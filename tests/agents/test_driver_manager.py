@@ -201,6 +201,18 @@ def test_operands_go_while_the_driver_does_and_come_back(node: Node) -> None:
     node.until(lambda: (pods := node.pods("plugin")) and plugin not in pods)
 
 
+def test_a_driver_that_goes_is_ready_no_more(node: Node) -> None:
+    """Its container, which would take the word back, has crashed."""
+    node.load()
+    said = node.folder / "root/run/nvidia/validations/.driver-ctr-ready"
+    said.parent.mkdir()
+    said.write_text("GDS_ENABLED: true\n")
+    assert node.run(DRIVER_CONFIG_DIGEST="old")[0] == 0
+    assert said.exists(), "this one stays"
+    assert node.run(DRIVER_CONFIG_DIGEST="new")[0] == 0
+    assert not said.exists()
+
+
 def test_a_driver_of_the_wanted_configuration_stays(node: Node) -> None:
     node.load("same")
     code, said = node.run(DRIVER_CONFIG_DIGEST="same")

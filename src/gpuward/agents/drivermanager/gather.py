@@ -32,6 +32,8 @@ HOST_ROOT: Final = "/host"
 DRIVER_ROOT: Final = "/run/nvidia/driver"
 PID_FILE: Final = "/run/nvidia/nvidia-driver.pid"
 DIGEST_FILE: Final = "/run/nvidia/nvidia-driver.state"
+SAYS_READY: Final = ("/run/nvidia/validations/.driver-ctr-ready", "/run/nvidia/validations/.driver-daemons-status")
+"""By which the driver's container says that it is ready. One that crashes leaves them."""
 MOFED_READY: Final = "/run/mellanox/drivers/.driver-ready"
 MELLANOX: Final = "0x15b3"
 MODULES: Final = (

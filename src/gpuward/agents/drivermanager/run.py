@@ -15,7 +15,7 @@ from gpuward import errors, names
 from gpuward.agents.api import PASSING, ApiServer, asked_pause
 from gpuward.agents.drivermanager.events import NodeEvents
 from gpuward.agents.drivermanager.facts import Settings
-from gpuward.agents.drivermanager.gather import DIGEST_FILE, DRIVER_ROOT, MOUNT_HELD, PID_FILE, Gatherer, host_driver
+from gpuward.agents.drivermanager.gather import DIGEST_FILE, DRIVER_ROOT, MOUNT_HELD, PID_FILE, SAYS_READY, Gatherer, host_driver
 from gpuward.agents.drivermanager.newcomers import Newcomers
 from gpuward.agents.drivermanager.plan import give_back, next_step, users_of_gpus
 from gpuward.agents.drivermanager.steps import (
@@ -288,7 +288,8 @@ class DriverManager:
         # Without one of its modules the driver that is left is none that may stay, though the next attempt may be to install what
         # was there: its digest goes before the first of them does, since the kernel goes on with one when we are killed.
         digest = self.host.read(DIGEST_FILE)
-        self.host.remove(DIGEST_FILE)
+        for stale in (DIGEST_FILE, *SAYS_READY):
+            self.host.remove(stale)
         try:
             self.host.unload(module)
         except (ModuleInUseError, HostError):
