@@ -51,7 +51,6 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     waits.HeldDevices(POD, OWNER, "hostPath /dev/nvidia0"),
     waits.ProtectedPods(POD, 1, StaticPod()),
     waits.BudgetBlocks(POD, BUDGET, 3, 2),
-    waits.BudgetBlocks(POD, BUDGET, 0, 0, "the controller has no scale"),
     waits.BudgetUsedUp(POD, BUDGET, 1, 2),
     waits.Limit(Reason.UNAVAILABLE_LIMIT, 1, 1, ("n1",), "a"),
     waits.Limit(Reason.NO_NODE_MAY_START, 1, 1, ("n1",), "a"),

@@ -242,6 +242,8 @@ def _on_pod(what: OnPod) -> dict[str, object]:
     match what:
         case OperandPod():
             return {"pod": what.pod.name}
+        case BudgetBlocks(failure=""):
+            del told["failure"]  # recordings of before there was such a thing have none
         case HeldDevices():
             return {**told, "owner": f"{what.owner.kind} {what.owner.name}" if what.owner else "no owner"}
         case ProtectedPods():
