@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,6 +17,8 @@ PORT = 5000
 ADDRESS = f"{network.ROUTER}:{PORT}"
 _ASIDE = "to-be-pushed"
 """The namespace of containerd in which an image waits for being pushed: to the kubelet it is not there."""
+_ATTEMPTS = 3
+_PAUSE = 2.0
 
 
 def write(own: Path) -> None:
@@ -47,7 +50,7 @@ def push(archive: IO[bytes], within: list[str]) -> list[str]:
     for name in names:
         there = f"{ADDRESS}/{path(name)}"
         _run([*ctr, "tag", "--force", name, there])
-        _run([*ctr, "push", "--plain-http", there])
+        _pushed([*ctr, "push", "--plain-http", there])
         _run([*ctr, "rm", name, there])
     return names
 
@@ -56,6 +59,19 @@ def path(name: str) -> str:
     """Return an image's name without its registry."""
     first, _, rest = name.partition("/")
     return rest if rest and ("." in first or ":" in first or first == "localhost") else name
+
+
+def _pushed(line: list[str]) -> None:
+    """Push an image, again where that fails: on a busy machine containerd now and then breaks off the content that it streams."""
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            _run(line)
+        except ProcessFailed:
+            if not left:
+                raise
+            time.sleep(_PAUSE)
+        else:
+            return
 
 
 def _run(line: list[str], given: IO[bytes] | None = None) -> str:
