@@ -133,6 +133,8 @@ DRIVERS_GO: Final = "gpuward.io/drivers-go"
 """On a DaemonSet whose NVIDIADriver was deleted with its drivers: `true`, see `gpuward.model.departed`."""
 VALID_SPEC: Final = "gpuward.io/valid-spec"
 """On a ClusterPolicy or NVIDIADriver: the last spec that could be followed, as JSON, see `gpuward.policy.lastvalid`."""
+VALID_ROLLOUT_POLICY: Final = "gpuward.io/valid-rollout-policy"
+"""On a ClusterPolicy: the last RolloutPolicy that could be followed, as JSON, see `gpuward.policy.lastrollout`."""
 
 # Objects that gpuward owns.
 OWNER_KINDS: Final = ("ClusterPolicy", "NVIDIADriver")

@@ -77,3 +77,34 @@ async def test_one_that_stays_away_is_in_force_for_a_minute(stage: Stage) -> Non
     assert [line["rolloutPolicy"] for line in stage.log if "was deleted: it stays in force" in line["msg"]] == ["default"]
     await stage.until(lambda: stage.drivers() == [NEW] and not stage.cordons(), within=1800)
     assert not [line for line in stage.log if line["level"] == "error"]
+
+
+@pytest.mark.parametrize("reason", list(SETTINGS))
+def test_no_node_starts_where_the_operator_is_restarted_in_between(reason: str) -> None:
+    @on_stage(gpu_nodes=3)
+    async def scenario(stage: Stage) -> None:
+        await _asked(stage, reason)
+        before = _serves(stage)
+        await stage.user.delete(resources.ROLLOUT_POLICIES, "default")
+        await stage.rest(10)
+        await stage.restart_operator()
+        await stage.rest(50)
+        assert _serves(stage) == before
+        assert reason in {stage.hold(node) for node in stage.states()}
+        await apply(stage, **SETTINGS[reason])
+        await stage.rest(600)
+        assert _serves(stage) == before
+
+    scenario()
+
+
+@on_stage(gpu_nodes=3)
+async def test_one_that_stays_away_is_remembered_for_a_minute(stage: Stage) -> None:
+    await _asked(stage, "WindowShut")
+    await stage.user.delete(resources.ROLLOUT_POLICIES, "default")
+    await stage.restart_operator()
+    await stage.until(lambda: stage.drivers() == [NEW] and not stage.cordons(), within=1800)
+    await stage.restart_operator()
+    await stage.rest(30)
+    gone = [line for line in stage.log if "was deleted: it stays in force" in line["msg"]]
+    assert len(gone) == 1, "it is forgotten by then"

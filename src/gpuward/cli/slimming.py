@@ -114,7 +114,8 @@ def slim_node(node: Mapping[str, Any]) -> Object:
 def slim_stack(value: Mapping[str, Any]) -> Object:
     """Return an object of the GPU stack, or a policy, without values of variables, commands and credentials."""
     meta = slim_meta(value["metadata"])
-    meta.get("annotations", {}).pop(names.VALID_SPEC, None)  # the whole spec once more, with all that is left out of it here
+    for key in (names.VALID_SPEC, names.VALID_ROLLOUT_POLICY):  # a whole spec once more, with all that is left out of it here
+        meta.get("annotations", {}).pop(key, None)
     found: Object = redacted(_without_values({**value, "metadata": meta}))
     return found
 

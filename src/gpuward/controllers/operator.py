@@ -154,6 +154,7 @@ class Operator:
         leads = self._acting() and self._beginning.known
         if leads and not self._led:
             self.cluster.watched_since = self.clock.now()
+            self.cluster.rollouts.recall()
             self.cluster.touch()
         self._led = leads
         return leads

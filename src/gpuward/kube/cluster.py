@@ -67,7 +67,7 @@ class Cluster:
         self.revisions = self._keep(followed.REVISIONS, followed.REVISIONS.cache())
         self.policies = self._keep(followed.POLICIES, followed.POLICIES.cache())
         self.rollout_policies = self._keep(followed.ROLLOUT_POLICIES, followed.ROLLOUT_POLICIES.cache())
-        self._rollouts = RolloutPolicies(self.rollout_policies, self.touch)
+        self.rollouts = RolloutPolicies(self.rollout_policies, self.policies, self.touch)
         self.drivers = self._keep(followed.DRIVERS, followed.DRIVERS.cache())
         self.budgets = self._keep(followed.BUDGETS, followed.BUDGETS.cache())
         self.claims = self._keep(followed.CLAIMS, followed.CLAIMS.cache())
@@ -234,7 +234,7 @@ class Cluster:
             # Those that were seen before the right was taken away may be gone.
             budgets=tuple(self.budgets.values()) if BUDGETS not in memory.forbidden else (),
             policies=oldest_first(self.policies.values()), drivers=oldest_first(self.drivers.values()),
-            rollout_policies=self._rollouts.views(), refusals=dict(memory.refusals), evicted=memory.evicted,
+            rollout_policies=self.rollouts.views(), refusals=dict(memory.refusals), evicted=memory.evicted,
             owned=owned_views(self.owned, self.daemonsets.values()), applied=dict(self._applied),
             refused_writes=dict(memory.refused_writes), unstaged=dict(memory.unstaged), withheld=dict(memory.withheld),
             untaken=dict(memory.untaken), edits=edited(self.daemonsets.values(), self._applied, memory.edits),

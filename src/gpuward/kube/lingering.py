@@ -2,6 +2,7 @@
 
 `kubectl replace --force` deletes it and makes it anew, and so do others that cannot change what is there. In between, every node
 that waits for a window, an approval or the end of a notice could start. What it allows ends at once (`policy/rolloutpolicy.py`).
+The ClusterPolicy keeps it for a process that begins in that while (`policy/lastrollout.py`): its minute begins with that process.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import structlog
 
 from gpuward.kube.cache.cache import Cache
 from gpuward.model.views import PolicyView
+from gpuward.policy.lastrollout import last_rollout
 from gpuward.wire.policies import oldest_first
 
 LINGERS: Final = 60.0
@@ -24,8 +26,9 @@ LINGERS: Final = 60.0
 class RolloutPolicies:
     """Hold the RolloutPolicies that are there, and the one that was in force last."""
 
-    def __init__(self, cache: Cache[Any, PolicyView], touch: Callable[[], None]) -> None:
+    def __init__(self, cache: Cache[Any, PolicyView], policies: Cache[Any, PolicyView], touch: Callable[[], None]) -> None:
         self._cache = cache
+        self._policies = policies
         self._touch = touch
         self._last: PolicyView | None = None
         self._ends: asyncio.TimerHandle | None = None
@@ -38,6 +41,13 @@ class RolloutPolicies:
         if self._ends is None or self._last is None:
             return there
         return (msgspec.structs.replace(self._last, gone=True), *(view for view in there if view.uid != self._last.uid))
+
+    def recall(self) -> None:
+        """Put in force what the ClusterPolicy remembers, for a process that begins to decide and has seen no RolloutPolicy."""
+        policy = next((view for view in oldest_first(self._policies.values()) if not view.deleting), None)
+        if self._last is None and policy is not None:
+            self._last = last_rollout(policy.body)
+            self._look()
 
     def _look(self) -> None:
         active = next((view for view in oldest_first(self._cache.values()) if not view.deleting), None)

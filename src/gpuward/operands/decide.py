@@ -39,6 +39,7 @@ from gpuward.operands.unnoted import unnoted
 from gpuward.operands.yet_to_go import kept, refused_to_go, yet_to_go
 from gpuward.policy.clusterpolicy import ActivePolicy
 from gpuward.policy.kept import remember
+from gpuward.policy.lastrollout import rollout_to_remember
 from gpuward.policy.lastvalid import to_remember
 from gpuward.policy.unmade import NOT_FOLLOWED
 
@@ -226,6 +227,7 @@ def _remember(active: ActivePolicy) -> list[Action]:
     assert active.view is not None
     assert active.policy is not None
     changed = to_remember(active.view.body, remember(active.upgrades, labels=label_settings(active.policy)))
+    changed |= rollout_to_remember(active.view.body, active.rollout)
     return [PatchAnnotations(KIND, active.view.ref, changed, why="what it says is valid, and is kept")] if changed else []
 
 

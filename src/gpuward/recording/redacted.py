@@ -49,7 +49,7 @@ def redacted(view: PolicyView) -> PolicyView:
 
 def recorded_annotations(annotations: Mapping[str, T], kind: str = "") -> dict[str, T | str]:
     """Return the annotations that are recorded; the spec that a custom resource of that kind keeps, without its secrets."""
-    return {key: _kept_spec(value, kind) if key == names.VALID_SPEC and isinstance(value, str) else value
+    return {key: _KEPT[key](value, kind) if key in _KEPT and isinstance(value, str) else value
             for key, value in annotations.items() if key.startswith(RECORDED)}
 
 
@@ -61,6 +61,19 @@ def _kept_spec(text: str, kind: str) -> str:
         return spec_to_keep({"spec": _known(spec, schema)}) or LEFT_OUT
     except (msgspec.MsgspecError, KeyError, RecursionError, ValueError):
         return LEFT_OUT if text else text
+
+
+def _kept_rollout(text: str, kind: str) -> str:
+    """Return the annotation that keeps a RolloutPolicy as it would be if that were without secrets."""
+    try:
+        kept = msgspec.json.decode(text, type=dict[str, Any])
+        spec = _known(kept["spec"], schema_for_reading(RolloutPolicy)["properties"]["spec"])
+        return msgspec.json.encode({**kept, "spec": spec}).decode()
+    except (msgspec.MsgspecError, KeyError, RecursionError, ValueError):
+        return LEFT_OUT if text else text
+
+
+_KEPT: Final = {names.VALID_SPEC: _kept_spec, names.VALID_ROLLOUT_POLICY: _kept_rollout}
 
 
 def _told_apart(annotations: dict[str, str], given: Mapping[str, str], body: Mapping[str, Any]) -> dict[str, str]:
