@@ -186,11 +186,13 @@ def domains_hold(change: NodeChange, world: SimulatedWorld) -> str | None:
     if not wanted or any(not each for each in wanted):
         return None  # without domains for some that may have decided
     sights = ((name, change.history.now(name)) for name in sorted(change.history.nodes()) if name != change.node)
-    out = [name for name, sight in sights if sight is not None and _is_out(name, sight, terms[0], world)]
-    racks = {name: rack_of(name) for name in (*out, change.node)}
-    own = racks[change.node]
-    beside = [name for name in out if racks[name] == own]
-    domains = {racks[name] for name in out}
+    others = {name: sight for name, sight in sights if sight is not None}
+    out = [name for name, sight in others.items() if _is_out(name, sight, terms[0], world)]
+    own = rack_of(change.node)
+    beside = [name for name in out if rack_of(name) == own]
+    domains = {rack_of(name) for name in out}
+    # A node that people work on begins its domain, though it serves still: in mode Whole that domain goes on.
+    domains |= {own for name, sight in others.items() if sight.in_progress and rack_of(name) == own}
     if any(_has_room(each, own, len(beside), domains) for each in wanted):
         return None
     return f"of {own} were out of service already: {', '.join(beside[:5])}, in all {', '.join(out[:5])}, under {wanted}"
