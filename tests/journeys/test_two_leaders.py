@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -14,7 +16,9 @@ from gpuward.kube.lease.rules import new_lease
 from gpuward.kube.resources import LEASES
 from gpuward.model.states import State
 from gpuward.sandbox.transport import InProcessTransport
-from tests.journeys.stage import NEW, Stage, on_stage
+from kubesandbox.messages import Answer, Request, Stream
+from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from tests.journeys.test_node_workload import torn
 
 TWO_AT_ONCE = {"maxUnavailable": "100%", "maxParallelUpgrades": 2}
 
@@ -64,6 +68,68 @@ def test_an_old_leader_whose_writes_come_late_and_a_new_one_stay_within_the_limi
         assert stage.cordons() == []
 
     on_stage(6, upgrade=TWO_AT_ONCE)(play)()
+
+
+def dies_between(stage: Stage) -> list[str]:
+    """Let the stage's operator reach nothing any more once it has entered a node in the ledger; return what it entered."""
+    granted: list[str] = []
+
+    def interfere(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
+        if granted:
+            raise errors.Unreachable("the process is dead")
+        response = proceed()
+        if request.method in ("PATCH", "PUT") and "/leases/" in request.path:
+            lease = stage.get("leases.coordination.k8s.io", names.LEADER_LEASE)
+            granted.extend(json.loads((lease["metadata"].get("annotations") or {}).get(names.ADMISSIONS, "{}")))
+        return response
+
+    stage.transport.interfere = interfere
+    return granted
+
+
+async def _none_may_be_unavailable(stage: Stage, node: str) -> None:
+    await stage.patch_policy("driver/upgradePolicy/maxUnavailable", 0)
+
+
+async def _another_is_cordoned(stage: Stage, node: str) -> None:
+    await stage.cordon(next(name for name in sorted(stage.states()) if name != node))
+
+
+async def _a_budget_protects(stage: Stage, node: str) -> None:
+    stage.set_budget(f"training-{node}", 0)
+
+
+@pytest.mark.parametrize("change", [_none_may_be_unavailable, _another_is_cordoned, _a_budget_protects])
+def test_what_a_leader_was_granted_that_died_passes_the_gates_anew(change: Callable[[Stage, str], Awaitable[None]]) -> None:
+    """The node waits in the ledger until another leader comes, to which the cluster looks different."""
+    @on_stage(3, upgrade={"maxUnavailable": 1, "maxParallelUpgrades": 1})
+    async def scenario(stage: Stage) -> None:
+        await first_leads(stage)
+        await stage.installed()
+        for name in stage.states():
+            await stage.deploy(f"training-{name}", node=name, max_unavailable=1)
+        granted = dies_between(stage)
+        await stage.upgrade_to(NEW)
+        await stage.until(lambda: granted)
+        await stage.kill_operator()
+        stage.transport.interfere = lambda request, proceed: proceed()
+        node, = granted
+        await change(stage, node)
+        cordons = stage.cordons()
+        await stage.rest(600)
+        await take_lease(stage, "second")
+        stage.operator = operator(stage, "second", stage.transport)
+        stage.begin_operator()
+        await stage.rest(300)
+        assert (stage.state(node), stage.driver(node), stage.cordoned(node)) == (State.UPGRADE_REQUIRED, OLD, False)
+        assert torn(stage) == []
+        stage.set_budget(f"training-{node}", 1)
+        for name in cordons:
+            await stage.cordon(name, wanted=False)
+        await stage.patch_policy("driver/upgradePolicy/maxUnavailable", 1)
+        await stage.upgraded()
+
+    scenario()
 
 
 @on_stage(gpu_nodes=4, upgrade=TWO_AT_ONCE)

@@ -31,7 +31,7 @@ class Mood(StrEnum):
 
 
 class Told(NamedTuple):
-    """Hold one answer: when it was given, to which query, and how."""
+    """Hold one answer: when it was asked for, as samples are of that time, by which query, and how it was."""
 
     at: float
     query: str
@@ -49,9 +49,10 @@ class SimulatedPrometheus:
 
     async def ask(self, server: str, query: str, access: Access) -> Answer:
         """Return what the mood of the moment of the answer has."""
+        asked = self._world.now()
         await asyncio.sleep(self._random.choice((0.01, 0.1, 1.5)))
         mood = self.moods[-1] if self.moods else Mood.PASSES
-        self.told.append(Told(self._world.now(), query, mood))
+        self.told.append(Told(asked, query, mood))
         self._world.watch.met[f"answer {mood}"] += 1
         self._world.tell("", f"Prometheus answers: {mood} to {query[:80]}")
         samples = {Mood.PASSES: (0.0, 0.0), Mood.FAILS: (0.0, 1.0), Mood.NAN: (0.0, math.nan), Mood.WARNS: (0.0,)}.get(mood, ())

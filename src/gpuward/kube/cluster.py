@@ -320,8 +320,9 @@ class Cluster:
 
     def granted(self, grants: Mapping[str, str], *, read: bool = False) -> None:
         """Take it that the ledger holds these nodes, and wake everybody. One that was read anew may have others' grants."""
-        self.grants = grants
-        self._inherited = frozenset(grants) if read else self._inherited & grants.keys()
+        before, self.grants = self.grants or {}, grants
+        self._inherited = frozenset(name for name, stamp in grants.items() if read or (
+            name in self._inherited and before.get(name) == stamp))
         self.touch()
 
     def late(self, loop: str, lane: str, begun: float | None) -> None:

@@ -201,7 +201,8 @@ class _Admission(msgspec.Struct, frozen=True):
 def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Admission:
     """Fold over the waiting nodes in order: each that passes every gate changes the fleets for the next one.
 
-    Where a ledger is kept, a node starts in the pass after the one in which it was granted, whatever the fleets do by then.
+    Where a ledger is kept, a node starts in the pass after the one in which it was granted, whatever the fleets do by then. What
+    an earlier leader was granted is taken back and passes all gates anew: that may have been long ago.
     """
     nodes, policy, granted = found.nodes, found.policy, found.granted
     started = _withdrawn(nodes, snapshot, granted, now) | quarantined(nodes, snapshot.unsettled, policy, now)
@@ -230,7 +231,8 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
                 fleets.admit(node, policy, announced=True)
             continue
         if snapshot.grants is None or name in granted:
-            started[name] = partial(_start, judged.path, policy, now)
+            earlier = name in granted and name in snapshot.inherited
+            started[name] = partial(withdraw, judged.path) if earlier else partial(_start, judged.path, policy, now)
         elif may_be_granted(judged.before.node) and room.take(judged.before.node):
             started[name] = partial(NodeProgress, judged.before)
             wanted.append(judged.before.node)
