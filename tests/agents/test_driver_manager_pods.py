@@ -142,6 +142,20 @@ def test_a_sidecar_that_alone_has_a_gpu_keeps_the_driver(tmp_path: Path, asked: 
     assert bool(place.machine.modules()) is keeps
 
 
+@pytest.mark.parametrize(("resources", "keeps"), [(GPU, True), ({"claims": [{"name": "gpu"}]}, True), ({}, False)])
+def test_a_container_with_a_gpu_keeps_the_driver_though_another_one_has_never_run(
+        tmp_path: Path, resources: dict[str, Any], keeps: bool) -> None:
+    """The kubelet says Pending then, as long as the other one's image cannot be pulled."""
+    place = Place(tmp_path, "nvidia")
+    by_operator(place)
+    place.server.pods = [{**TRAIN, "spec": {"nodeName": "gpu-1", "containers": [
+        {"name": "main", "resources": resources}, {"name": "other", "resources": GPU}]}, "status": {
+        "phase": "Pending", "containerStatuses": [
+            {"name": "main", "state": RUNS}, {"name": "other", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]}}]
+    assert place.run(BY_OPERATOR).startswith("the GPUs are in use by pod default/train") is keeps
+    assert bool(place.machine.modules()) is keeps
+
+
 def test_a_sidecar_that_alone_has_a_gpu_is_evicted_as_any_user(tmp_path: Path) -> None:
     place = Place(tmp_path, "nvidia")
     sidecar = {"name": "server", "restartPolicy": "Always", "resources": GPU}

@@ -256,14 +256,21 @@ def _runs(pod: Object) -> bool:
     containers = status.get("containerStatuses") or ()
     if _runs_early(pod, _has_gpu):
         return _is_under_way(pod)
-    return status.get("phase") == "Running" and (not containers or any(map(_is_running, containers)))
+    if status.get("phase") == "Running":
+        return not containers or any(map(_is_running, containers))
+    # A pod is Pending while one of its containers has never run, as one whose image is not there, whatever the others do.
+    return _is_under_way(pod) and _is_any_running(containers, (pod.get("spec") or {}).get("containers") or (), _has_gpu)
 
 
 def _runs_early(pod: Object, given: Callable[[Object], bool]) -> bool:
     """Tell whether an init container, or a sidecar, runs that was given something."""
-    early = {each.get("name") for each in (pod.get("spec") or {}).get("initContainers") or () if given(each)}
     statuses = (pod.get("status") or {}).get("initContainerStatuses") or ()
-    return any(_is_running(each) and each.get("name") in early for each in statuses)
+    return _is_any_running(statuses, (pod.get("spec") or {}).get("initContainers") or (), given)
+
+
+def _is_any_running(statuses: Iterable[Object], containers: Iterable[Object], given: Callable[[Object], bool]) -> bool:
+    known = {each.get("name") for each in containers if given(each)}
+    return any(_is_running(each) and each.get("name") in known for each in statuses)
 
 
 def _is_under_way(pod: Object) -> bool:
