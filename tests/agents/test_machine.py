@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -250,6 +251,32 @@ def test_who_has_a_device_mapped_is_not_hidden_by_who_goes_anyway(machine: Machi
     assert [user.pid for user in machine.device_users()] == [80]
     assert [(user.pid, user.device) for user in machine.device_users(beside={UID})] == [
         (80, "/dev/nvidiactl"), (90, "/dev/nvidia0")]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may look at what others have mapped")
+@pytest.mark.parametrize(("kind", "opens", "listed"), [
+    ("device", False, "1 nvidia"), ("file", False, ""), ("file", True, "240 vfio"), ("device", True, "1 vfio")])
+def test_a_file_that_only_has_a_devices_name_holds_nothing_whose_number_the_kernel_tells(
+        machine: Machine, tmp_path: Path, kind: str, opens: bool, listed: str) -> None:
+    """Any pod could keep the driver as it is by mapping a file that it has named so, or GPUs with vfio by opening one."""
+    place = tmp_path / ("dev/vfio/12" if opens else "dev/nvidia0")
+    place.parent.mkdir(parents=True)
+    if kind == "device":
+        os.mknod(place, 0o600 | stat.S_IFCHR, os.makedev(1, 5))  # that of /dev/zero
+    else:
+        place.write_bytes(bytes(4096))
+    (machine.proc / "devices").write_text(f"Character devices:\n195 nvidia\n{listed}\n\nBlock devices:\n")
+    code = f"import mmap, os, time\nfile = os.open({str(place)!r}, os.O_RDWR)\n" + ("" if opens else (
+        "mapped = mmap.mmap(file, 4096, mmap.MAP_PRIVATE)\nos.close(file)\n")) + "print(flush=True)\ntime.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            (machine.proc / str(process.pid)).symlink_to(f"/proc/{process.pid}")
+            users = machine.vfio_users() if opens else machine.device_users()
+            assert [user.pid for user in users] == [process.pid] * (kind == "device")
+        finally:
+            process.kill()
 
 
 def test_a_process_whose_memory_cannot_be_read_holds_nobody_up(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,25 +27,42 @@ VFIO: Final = re.compile(rf"(?:/.*)?(/dev/vfio/(?:\d+|noiommu-\d+|devices/vfio\d
 """The file of a group, or of one device; `/dev/vfio/vfio` itself holds none."""
 POD: Final = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})(?![0-9a-f])")
 """A pod's uid in the name of its control group; systemd's have underscores, and a static pod has the hash of its file."""
+NVIDIAS: Final = ("nvidia", "gdrdrv")
+"""How the names begin by which the kernel lists the numbers of devices of NVIDIA's."""
 DRM: Final = 226
 """The major number of graphics devices, whosever they are."""
 MAPS_SECONDS: Final = 5.0
 AT_ONCE: Final = 500
 """Processes that one look at maps is for: what it finds has to fit into the output that is kept."""
 MAPS: Final = """\
-import re, sys
-wanted = re.compile(sys.argv[1])
-for pid in sys.argv[3:]:
-    print(pid, flush=True)
+import os, re, stat, sys
+wanted, numbers, proc = re.compile(sys.argv[1]), set(map(int, sys.argv[2].split())), sys.argv[3]
+
+def may_be_one(pid, place):
+    place = "-".join(f"{int(end, 16):x}" for end in place.split("-"))
     try:
-        with open(f"{sys.argv[2]}/{pid}/maps", encoding="utf-8", errors="replace") as maps:
-            paths = {line.rstrip().split(maxsplit=5)[-1] for line in maps if "/dev/" in line}
+        seen = os.stat(f"{proc}/{pid}/map_files/{place}")
+    except (OSError, ValueError):
+        return True
+    return not numbers or (stat.S_ISCHR(seen.st_mode) and os.major(seen.st_rdev) in numbers)
+
+for pid in sys.argv[4:]:
+    print(pid, flush=True)
+    found = {}
+    try:
+        with open(f"{proc}/{pid}/maps", encoding="utf-8", errors="replace") as maps:
+            for line in maps:
+                if "/dev/" in line and wanted.fullmatch(path := line.rstrip().split(maxsplit=5)[-1]):
+                    found[path] = line.partition(" ")[0]
     except OSError:
         continue
-    for path in sorted(filter(wanted.fullmatch, paths))[:5]:
+    for path in [each for each in sorted(found) if may_be_one(pid, found[each])][:5]:
         print("", path, flush=True)
 """
-"""A process that the kernel holds while it changes its memory holds who reads its maps, too: another program does."""
+"""Prints processes, and after each what it has mapped by these names, unless it is known to be no device of these numbers.
+
+A process that the kernel holds while it changes its memory holds who reads its maps, too: another program does.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +83,8 @@ class Processes:
 
     def opening_vfio(self) -> list[DeviceUser]:
         """Return who has devices of vfio's open, with an entry for each."""
-        return [self._user(pid, device) for pid in _numbers(self.proc) for device in dict.fromkeys(self._opened(pid, _vfios))]
+        vfios = partial(_vfios, self._majors("vfio"))
+        return [self._user(pid, device) for pid in _numbers(self.proc) for device in dict.fromkeys(self._opened(pid, vfios))]
 
     def mapping(self) -> list[DeviceUser]:
         """Return who has a device of NVIDIA's mapped. It takes the kernel much longer than to tell who has one open."""
@@ -74,8 +92,10 @@ class Processes:
         return [user for first in range(0, len(pids), AT_ONCE) for user in self._mapping(pids[first:first + AT_ONCE])]
 
     def _mapping(self, pids: Sequence[str]) -> Iterator[DeviceUser]:
+        majors = self._majors()
+        numbers = " ".join(str(each) for each in sorted(majors | {DRM} if majors else ()))
         while pids:
-            called = [*PYTHON, MAPS, DEVICE.pattern, str(self.proc), *pids]
+            called = [*PYTHON, MAPS, DEVICE.pattern, numbers, str(self.proc), *pids]
             try:
                 code, output = self.programs.run(called, os.environ, MAPS_SECONDS, None)
             except OSError as error:
@@ -118,10 +138,11 @@ class Processes:
         except OSError:
             return False
 
-    def _majors(self) -> set[int]:
+    def _majors(self, *drivers: str) -> set[int]:
+        """Return the numbers of the devices of some drivers, by how their names begin: without them of NVIDIA's."""
         characters = _text(self.proc / "devices").partition("Block devices:")[0]
         lines = (line.split() for line in characters.splitlines())
-        return {major for words in lines if len(words) == 2 and (words[1].startswith("nvidia") or words[1] == "gdrdrv")
+        return {major for words in lines if len(words) == 2 and words[1].startswith(drivers or NVIDIAS)
                 and (major := whole(words[0])) is not None}
 
     def _opened(self, pid: str, device: Callable[[str, str], str | None]) -> Iterator[str]:
@@ -151,9 +172,16 @@ def _files(process: Path) -> Iterator[str]:
             yield from _files(process / "task" / thread)
 
 
-def _vfios(file: str, link: str) -> str | None:
+def _vfios(majors: Set[int], file: str, link: str) -> str | None:
+    """Return a device of vfio's. Where the kernel tells their numbers a file that only has such a name holds nothing."""
     found = VFIO.fullmatch(link)
-    return found[1] if found is not None else None
+    if found is None:
+        return None
+    try:
+        mode, major, _ = kind_of(file)
+    except OSError:
+        return found[1]
+    return found[1] if not majors or (stat.S_ISCHR(mode) and major in majors) else None
 
 
 def _numbers(folder: Path) -> list[str]:
