@@ -114,6 +114,27 @@ def test_a_pod_that_may_not_be_evicted_keeps_no_other_and_is_named_with_its_refu
     assert server.cordons == [True, False]
 
 
+def test_who_may_evict_nobody_gives_the_node_back_soon(tmp_path: Path) -> None:
+    """A server that has just started may refuse what it allows; later no pod can go, however long the node stays cordoned."""
+    for name in ("root/run/nvidia", "sys/module/nvidia", "proc"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "sys/module/nvidia/refcnt").write_text("0\n")
+    machine = Machine(tmp_path / "root", tmp_path / "sys", tmp_path / "proc")
+    refusal = errors.Forbidden('pods "train" is forbidden: User "system:serviceaccount:gpu-operator:nvidia-driver" cannot create '
+                               'resource "pods/eviction" in API group "" in the namespace "default"')
+    server, now = Server([refusal] * 100), [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    with pytest.raises(DriverManagerError) as error:
+        DriverManager(Settings("gpu-1"), machine, server, Teller(io.StringIO()), monotonic=lambda: now[0],
+                      sleep=sleep).uninstall()
+    assert str(error.value) == f"pod default/train cannot be evicted: {refusal}"
+    assert 10.0 <= now[0] < 30.0, "without the right it was tried for an hour"
+    assert server.cordons == [True, False]
+
+
 @pytest.mark.parametrize(("refusal", "most"), [
     (errors.TooManyRequests("budget"), 14), (errors.TooManyRequests("busy", details={"retryAfterSeconds": 10}), 12)],
     ids=["it says no more", "the server names a pause"])

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gpuward import errors, names
-from gpuward.agents.api import PASSING, ApiServer, asked_pause
+from gpuward.agents.api import PASSING, STARTING_SECONDS, ApiServer, asked_pause
 from gpuward.agents.drivermanager.events import NodeEvents
 from gpuward.agents.drivermanager.facts import Settings
 from gpuward.agents.drivermanager.gather import DIGEST_FILE, DRIVER_ROOT, MOUNT_HELD, PID_FILE, SAYS_READY, Gatherer, host_driver
@@ -36,6 +36,7 @@ from gpuward.agents.host import Host, HostError, KernelBusyError, ModuleInUseErr
 from gpuward.agents.telling import Teller, within_bytes
 from gpuward.agents.waiting import ToldToEndError, no_more_signals
 from gpuward.model.views import Ref
+from gpuward.upgrade.forbidden import lacks_right
 
 HOUR: Final = 3600.0
 DEADLINES: Final = {Wait.OPERANDS: 300.0, Wait.DRA_PLUGIN: 300.0, Wait.DEVICES: 300.0, Wait.MACHINES: 300.0,
@@ -51,9 +52,7 @@ RESTS: Final = 20.0
 LONGEST_REST: Final = 10.0
 """Seconds."""
 STOOD_STILL: Final = 30.0
-"""Seconds by which a pause is longer than it should be where the process was stopped, mostly with its machine: nothing that is
-waited for could end meanwhile.
-"""
+"""Seconds by which a pause is too long where the process was stopped, mostly with its machine: nothing could end meanwhile."""
 INSISTING: Final = 30
 """How often something is written again that somebody undoes, at most once a look."""
 GPU_HELD: Final = ("a GPU does not answer, or somebody does not give it up; see `dmesg` on the node, end what uses the GPU, "
@@ -241,14 +240,14 @@ class DriverManager:
     def _evict(self, pods: tuple[Ref, ...], wait: Wait) -> None:
         self._since.setdefault(wait, self.monotonic())
         evicted = [pod for pod in self._newcomers.due(pods, wait, self.monotonic())
-                   if wait not in self._overdue() and self._is_evicted(pod)]  # each may take a webhook its time
+                   if wait not in self._overdue() and self._is_evicted(pod, wait)]  # each may take a webhook its time
         self._newcomers.evicted(evicted, self.monotonic())
         asked = [f"{pod.namespace}/{pod.name}" + (f" ({self._refused[pod]})" if pod in self._refused else "") for pod in pods]
         again = f": {', '.join(back[:5])} came again after evictions" if (back := self._newcomers.returning(pods)) else ""
         more = f" and {len(asked) - 5} more" * (len(asked) > 5)
         self._wait(wait, f"waiting: pods {', '.join(asked[:5])}{more} to go{again}")
 
-    def _is_evicted(self, pod: Ref) -> bool:
+    def _is_evicted(self, pod: Ref, wait: Wait) -> bool:
         """Ask a pod to go if it may be asked now; return whether it does."""
         due, pause = self._again.get(pod, (-math.inf, EVERY))
         if self.monotonic() < due:
@@ -260,6 +259,8 @@ class DriverManager:
         except errors.NotFound:
             return False
         except (errors.ApiError, errors.Unreachable) as error:  # of this pod alone, as of one whose namespace goes
+            if lacks_right(str(error)) and self.monotonic() - self._since[wait] >= STARTING_SECONDS:
+                raise DriverManagerError(f"pod {pod} cannot be evicted: {error}") from None
             self._refused[pod] = within_bytes(str(error), LONGEST_REFUSAL)
             self._again[pod] = self.monotonic() + max(pause, asked_pause(error)), min(2 * pause, LONGEST_PAUSE)
             return False
