@@ -64,6 +64,16 @@ def test_only_a_claim_of_gpus_is_called_one(tmp_path: Path, driver: str, gpu: bo
     assert bool(place.machine.modules()) is bool(why)
 
 
+def test_a_pod_whose_claim_is_not_found_is_not_evicted(tmp_path: Path) -> None:
+    """As where the server knows claims in older versions only: NVIDIA's driver manager passes over them."""
+    place = Place(tmp_path, Claimed(""))
+    place.server.node["metadata"]["annotations"].clear()
+    place.server.pods = [claimant()]
+    assert place.run(Settings("gpu-1", digest="new")) == ""
+    assert [pod["metadata"]["name"] for pod in place.server.pods] == ["train"], place.said.getvalue()
+    assert not place.machine.modules()
+
+
 @pytest.mark.parametrize(("driver", "gpu"), [(names.DRA_DRIVER, False), ("net.example", True)], ids=["a claim", "a resource"])
 def test_a_daemonset_with_a_gpu_that_goes_with_a_label_is_waited_for(tmp_path: Path, driver: str, gpu: bool) -> None:
     """The plugin that takes the devices back from it goes after it."""

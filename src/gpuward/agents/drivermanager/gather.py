@@ -143,7 +143,7 @@ class Gatherer:
         going = {pod.uid for pod in pods if pod.of_daemonset and self._goes_with_labels(pod, facts.labels, selected[pod.uid])}
         going |= {pod.uid for pod in validations}
         others = [pod for pod in pods if pod.uid not in going]
-        holders = {pod.uid for pod in pods if any(held.gpu for name in pod.claims if (held := claim((pod.namespace, name))))}
+        holders = {pod.uid for pod in pods if any(claim((pod.namespace, name)).gpu for name in pod.claims)}
         users = _with_pods(self.host.device_users(beside=going), pods, hashes)
         using = holders | {user.pod_uid for user in users} | {pod.uid for pod in pods if pod.uses_gpu}
         return dataclasses.replace(
@@ -181,7 +181,8 @@ class Gatherer:
         return pod.namespace == self.settings.namespace and pod.of_daemonset and any(
             app == found and MARKER in labels.get(names.DEPLOY_PREFIX + name, "") for name, found in APPS.items())
 
-    def _claim(self, key: tuple[str, str]) -> ClaimView | None:
+    def _claim(self, key: tuple[str, str]) -> ClaimView:
+        """Return a claim. One that is not found is none for GPUs: NVIDIA's DRA driver needs a server with one of these."""
         namespace, name = key
         for version in CLAIMS:
             try:
@@ -189,7 +190,7 @@ class Gatherer:
             except errors.NotFound:  # this version, or the claim
                 continue
             return claim_view(msgspec.json.encode(found))
-        return None
+        return ClaimView(namespace, name)
 
     def _missing_mofed(self, modules: Mapping[str, int]) -> str:
         if not self.settings.rdma or not any(
