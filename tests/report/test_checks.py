@@ -40,6 +40,13 @@ def deployment(namespace: str, image: str = "registry.example/gpuward:1", **spec
             "spec": {"template": {"spec": {"containers": [{"image": image}]}}, **spec}}
 
 
+def waiting_pod(namespace: str = "gpu-operator", reason: str = "ImagePullBackOff", app: str = "gpu-operator") -> dict[str, Any]:
+    waiting = {"reason": reason, "message": "not found"}
+    return {"metadata": {"name": "gpu-operator-1-a", "namespace": namespace, "labels": {"app": app}},
+            "spec": {"containers": [{"name": "operator", "image": "registry.example/gpuward:1"}]},
+            "status": {"containerStatuses": [{"name": "operator", "state": {"waiting": waiting}}]}}
+
+
 def hook(name: str, group: str, resource: str, *, operations: tuple[str, ...] = ("UPDATE",), **more: Any) -> dict[str, Any]:
     rule = {"apiGroups": [group], "resources": [resource], "operations": [*operations]}
     return {"metadata": {"name": "conf"}, "webhooks": [{"name": name, "rules": [rule], **more}]}
@@ -112,6 +119,9 @@ def test_a_cluster_that_is_well() -> None:
     ({"deployments": (deployment("nv", "nvcr.io/nvidia/gpu-operator:v26.7.0"),)}, "operators", "warn",
      "Deployment nv/gpu-operator is NVIDIA's operator (nvcr.io/nvidia/gpu-operator:v26.7.0): gpuward waits while it runs",
      "kubectl scale deployment gpu-operator -n nv --replicas=0"),
+    ({"operator_pods": (waiting_pod(reason="ErrImagePull"), waiting_pod())}, "operators", "warn",
+     "pod gpu-operator-1-a of Deployment gpu-operator/gpu-operator waits for its image registry.example/gpuward:1: ErrImagePull",
+     "kubectl describe pod -n gpu-operator gpu-operator-1-a"),
     ({"runtime_classes": ({"metadata": {"name": "nvidia"}, "handler": "runc"},)}, "runtime-classes", "warn",
      "RuntimeClass nvidia has handler runc, not nvidia", "kubectl delete runtimeclass nvidia"),
     ({"nodes": (node("a", labels={}),)}, "discovery", "fail", "no node has labels of node feature discovery",
@@ -143,6 +153,15 @@ def test_one_thing_that_is_wrong_is_one_line(changes: dict[str, Any], check: str
     assert fix in one[3]
 
 
+def test_where_no_operator_runs_for_want_of_its_image_it_fails() -> None:
+    pods = (waiting_pod(), waiting_pod("elsewhere"), waiting_pod(app="others"))
+    idle, told = said(operators=(), operator_pods=pods)
+    assert idle[2] == "no operator runs"
+    assert told[:3] == ("operators", "fail", "pod gpu-operator-1-a of Deployment gpu-operator/gpu-operator waits for its image "
+                        "registry.example/gpuward:1: ImagePullBackOff (not found)")
+    assert "kubectl describe pod -n gpu-operator gpu-operator-1-a" in told[3]
+
+
 @pytest.mark.parametrize("changes", [
     {"deployments": (deployment("a"), deployment("b", replicas=0))},
     {"ahead": 3000.0, "version": "v1.36.3+kubesandbox"},
@@ -159,8 +178,8 @@ def test_what_is_no_trouble(changes: dict[str, Any]) -> None:
     assert [one for one in said(**changes) if one[0] != "policy"] == []
 
 
-@pytest.mark.parametrize("fact", ["place", "rights", "webhooks", "operators", "deployments", "runtime_classes", "nodes", "policy",
-                                  "named"])
+@pytest.mark.parametrize("fact", ["place", "rights", "webhooks", "operators", "deployments", "operator_pods", "runtime_classes",
+                                  "nodes", "policy", "named"])
 def test_what_may_not_be_seen_is_said_and_is_no_failure(fact: str) -> None:
     assert said(**{fact: HIDDEN}) == [
         (said(**{fact: HIDDEN})[0][0], "warn", "not known: secrets are forbidden", "look with more rights")]

@@ -58,6 +58,7 @@ async def inspected(client: Client, namespace: str, clock: Clock) -> Inspected:
     crds = [await _got(client, resources.CUSTOM_RESOURCE_DEFINITIONS, name) for name in crd_names]
     return Inspected(
         namespace=namespace, version=version, ahead=ahead, nodes=nodes, deployments=deployments, policy=policy, named=named,
+        operator_pods=await _pods_of(client, deployments),
         wanted_crds=wanted, crds={name: crd for name, crd in zip(crd_names, crds, strict=True) if crd is not None},
         place=await _got(client, resources.NAMESPACES, namespace),
         rights=await _rights(client, namespace, _account(deployments, namespace)),
@@ -97,6 +98,17 @@ async def _deployments(client: Client, namespace: str) -> tuple[Object, ...] | U
         return found
     here = _objects(await _listed(client, Selection(resources.DEPLOYMENTS, namespace, labels=labels)))
     return found if isinstance(here, Unseen) else here
+
+
+async def _pods_of(client: Client, deployments: tuple[Object, ...] | Unseen) -> tuple[Object, ...] | Unseen:
+    found: list[Object] = []
+    known = () if isinstance(deployments, Unseen) else deployments
+    for place in sorted({one["metadata"]["namespace"] for one in known}):
+        pods = _objects(await _listed(client, Selection(resources.PODS, place, labels=f"app={names.OPERATOR_NAME}")))
+        if isinstance(pods, Unseen):
+            return pods
+        found += pods
+    return tuple(found)
 
 
 async def _operators(client: Client, namespace: str, clock: Clock) -> tuple[OtherOperator, ...] | Unseen:

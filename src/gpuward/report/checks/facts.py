@@ -108,6 +108,8 @@ class Inspected(msgspec.Struct, frozen=True, kw_only=True):
     """Configurations of webhooks, validating and mutating."""
     operators: tuple[OtherOperator, ...] | Unseen = ()
     deployments: tuple[Object, ...] | Unseen = ()
+    operator_pods: tuple[Object, ...] | Unseen = ()
+    """Pods with the operators' label, in the namespaces of their Deployments."""
     runtime_classes: tuple[Object, ...] | Unseen = ()
     nodes: tuple[NodeView, ...] | Unseen = ()
     policy: Policy | Unseen = Policy()
