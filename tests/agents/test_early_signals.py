@@ -58,6 +58,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_the_pod_that_stays_takes_its_word_back_though_it_has_just_started(machine: Machine, module: str) -> None:
+    machine.file(f"root/{OUTPUT}/toolkit-ready", "")
     code, said = ended(machine.begin("idle", code=STARTED_AND_TOLD.format(module=module, program="nvidia-validator")))
     assert (code, machine.left()) == (0, {}), said
 

@@ -162,6 +162,15 @@ def test_the_pod_that_stays_takes_its_word_back_when_it_goes(machine: Machine) -
     assert sorted(machine.left()) == [".driver-ctr-ready", "workload-type"]
 
 
+@pytest.mark.parametrize(("component", "others"), [("", "vfio-pci-ready"), ("vgpu-devices", "driver-ready")])
+def test_the_pod_that_stays_is_not_ready_without_what_was_validated(machine: Machine, component: str, others: str) -> None:
+    """A kubelet that starts this container alone again, as one of another version does, makes no validation before it."""
+    machine.file(f"root/{OUTPUT}/{others}", "")
+    code, said = machine.run("idle", *([f"--component={component}"] if component else []))
+    assert (code, sorted(machine.left())) == (1, [others])
+    assert said.startswith("/run/nvidia/validations has no status file: this container was started again without")
+
+
 OF_CONTAINERS = ("driver-ready", "toolkit-ready", "cuda-ready", "plugin-ready", "gdrcopy-ready", "mofed-ready", "another-ready")
 OF_MACHINES = ("vfio-pci-ready", "vgpu-manager-ready", "host-vgpu-manager-ready", "vgpu-devices-ready", "cc-manager-ready",
                "workload-type")

@@ -47,6 +47,9 @@ def nvidia_validator(arguments: Sequence[str], environ: Mapping[str, str] = os.e
 def _run(called: ValidatorCall, environ: Mapping[str, str], host: Host, teller: Teller) -> None:
     settings = called.settings
     if called.words == ("idle",):
+        if not any(left_by(settings.component, name) for name in host.entries(settings.output)):
+            raise HostError(f"{settings.output} has no status file: this container was started again without the validations "
+                            "before it; delete this pod, and they are made again")
         teller.say("all validations are successful")
         await_signal()
         _take_back(host, settings, teller)
