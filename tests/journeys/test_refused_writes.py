@@ -261,3 +261,20 @@ def test_a_node_whose_changes_a_webhook_drops_says_so_and_lets_the_others_go_on(
         await stage.until(lambda: stage.finished() and not stage.cordons(), within=7200)
 
     story()
+
+
+@on_stage(gpu_nodes=2, upgrade=ONE)
+async def test_a_driver_pod_that_may_not_be_read_keeps_no_node_for_ever(stage: Stage) -> None:
+    """A node is called done after a last look at its driver pod; the right to `get` pods is lacking, that to `list` is not."""
+    def unreadable(request: Request, proceed: Proceed) -> Answer | Stream:
+        if request.method == "GET" and "/pods/nvidia-driver-daemonset" in request.path:
+            return messages.refusal(errors.Forbidden("pods is forbidden"))
+        return proceed()
+
+    await stage.installed()
+    stage.transport.interfere = unreadable
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") == State.VALIDATION_REQUIRED)
+    await stage.until(lambda: stage.hold("gpu-1") == "WriteRefused")
+    assert "pods is forbidden" in sentence(stage.operator.plan.holds["gpu-1"])
+    await stage.upgraded()

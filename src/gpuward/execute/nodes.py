@@ -11,6 +11,7 @@ from gpuward.execute.world import CalledOff, World, is_refusal, settle_after
 from gpuward.kube import resources
 from gpuward.model.actions import PatchNode
 from gpuward.model.placement import after
+from gpuward.model.views import Ref
 from gpuward.model.withheld import digests_of, selecting
 
 Operation = dict[str, Any]
@@ -66,7 +67,7 @@ async def _looked_at(world: World, action: PatchNode) -> None:
     if action.known_pods is not None:
         await look_for_others(world, action.node.name, action.known_pods)
     if action.done_by is not None:
-        await look_for_driver(world, action.done_by)
+        await _look_for_driver(world, action, action.done_by)
     _check_drivers(world, action)
     world.check_acting()
     cache = world.cluster.nodes
@@ -89,6 +90,16 @@ async def _looked_at(world: World, action: PatchNode) -> None:
     about = [*(("Node", action.node, event) for event in action.events), *(("Pod", *each) for each in action.pod_events)]
     for kind, ref, event in about:
         world.events.event(kind, ref, event.message, warning=event.warning)
+
+
+async def _look_for_driver(world: World, action: PatchNode, pod: Ref) -> None:
+    """Look whether the driver pod is still there. Where that may not be read, the node may as well not be changed."""
+    try:
+        await look_for_driver(world, pod)
+    except errors.GpuwardError as error:
+        if is_refusal(error):
+            world.cluster.wrote(action.node, world.clock.now(), str(error))
+        raise
 
 
 def _lost(action: PatchNode, node: Mapping[str, Any]) -> str:
