@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuward import names
-from gpuward.errors import Forbidden
+from gpuward.errors import Forbidden, ServerError
 from gpuward.kube import resources
 from gpuward.model.states import State
 from kubesandbox.messages import Answer, Request, Stream, refusal
@@ -432,3 +432,26 @@ async def test_a_failure_that_is_yet_to_come_keeps_nothing_waiting(stage: Stage)
     await stage.user.patch_merge(resources.NODES, "gpu-1", {"metadata": {"annotations": {names.STAGED: text}}})
     await stage.user.delete(resources.PODS, staging_pods(stage)[0]["metadata"]["name"], names.DEFAULT_NAMESPACE)
     await stage.upgraded(NEW, within=2 * PULL)
+
+
+@on_stage(gpu_nodes=2)
+async def test_an_answer_that_failed_once_keeps_no_image_away(stage: Stage) -> None:
+    """The node's state is written, and the API server says otherwise: nobody tries it again while the window is shut."""
+    failed: list[str] = []
+
+    def interfere(request: Request, proceed: Proceed) -> Answer | Stream:
+        done = proceed()
+        mine = (request.method, request.path) == ("PATCH", "/api/v1/nodes/gpu-1") and State.UPGRADE_REQUIRED in str(request.body)
+        if failed or not mine:
+            return done
+        failed.append(str(request.body))
+        return refusal(ServerError("request did not complete within the allotted timeout"))
+
+    await stage.installed()
+    await apply(stage, prestage=IMAGE, windows=[window(3600, 7200)])
+    await stage.rest(5)
+    stage.transport.interfere = interfere
+    await stage.upgrade_to(NEW)
+    await stage.rest(120)
+    assert len(failed) == 1
+    assert (len(remembered(stage)), staging_pods(stage)) == (2, [])

@@ -38,12 +38,14 @@ class Leaving:
         self._policies: set[str] = set()
         self._alone = float("-inf")
         """When there may have been no ClusterPolicy last, or one of which no operator knew."""
+        self._changed = 0
+        """The version with which one came or went last."""
         self._emptied: dict[str, float] = {}
         """When people last took the operands off a node."""
 
     def changed(self, event: Event, actor: str) -> None:
         """Take a change of the store."""
-        if not self._world.running() and self._world.now() - self._alone < ALONE:
+        if self._world.now() - self._alone < ALONE and not (self._world.running() and self._is_shown()):
             self._alone = self._world.now()
         if event.resource_key == "nodes":
             self._node_changed(event, actor)
@@ -52,6 +54,11 @@ class Leaving:
         elif event.resource_key == POLICIES and (event.type != "MODIFIED" or event.obj["metadata"].get("deletionTimestamp")):
             self._alone = self._world.now()
             self._policies.add(event.obj["metadata"]["uid"])
+            self._changed = int(event.obj["metadata"]["resourceVersion"])
+
+    def _is_shown(self) -> bool:
+        """Tell whether who leads has been shown the ClusterPolicy that came or went last: a watch may be silent for minutes."""
+        return all(process.known["policies"] >= self._changed for process in self._world.running())
 
     def _node_changed(self, event: Event, actor: str) -> None:
         name, before = event.obj["metadata"]["name"], _labels(event.old) if event.old is not None else {}

@@ -13,7 +13,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.actions import Action, CreatePod, DeletePod, EventText, PatchNode
-from gpuward.model.plan import Plan
+from gpuward.model.plan import Hold, Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.record import AGREEMENT
 from gpuward.model.snapshot import Refusal, Snapshot
@@ -83,11 +83,18 @@ def _wanting(plan: Plan, snapshot: Snapshot, found: Sequence[Survey]) -> dict[st
         node = judged.path.node
         status, images = plan.nodes.get(node.node.name), node.next_images
         hold = status.hold if status is not None else None
-        if hold is None or hold.reason not in _IN_THE_QUEUE or images is None or not has_to_pull(node):
+        if hold is None or not (hold.reason in _IN_THE_QUEUE or _was_refused_once(node.refused, hold)):
+            continue
+        if images is None or not has_to_pull(node):
             continue
         wanted = _Wanting(snapshot.nodes[node.node.name], images, policy.rollout.prestage)
         (first if hold.reason is Reason.IMAGE_NOT_STAGED else later)[node.node.name] = wanted
     return first | later
+
+
+def _was_refused_once(refusal: Refusal | None, hold: Hold) -> bool:
+    """Tell whether a node waits for others, and that it is not known yet whether it may be changed again after one refusal."""
+    return hold.reason is Reason.WRITE_REFUSED and hold.until is None and refusal is not None and refusal.count == 1
 
 
 def _forgotten(plan: Plan, snapshot: Snapshot, found: Sequence[Survey]) -> Iterator[PatchNode]:
