@@ -202,6 +202,17 @@ def test_every_field_of_a_clusterpolicy_can_be_set(helm: str, chart: Path, tmp_p
     ("operator.agents=both", "at '/operator/agents': value must be one of 'nvidia', 'gpuward'"),
     ("operator.agents=gpuward,operator.image=gpu-tools", "Name it gpuward in your registry, or set operator.agents=nvidia."),
     ("gpuCluster.deployCR=true", "gpuCluster.deployCR is true, and gpuward does not support GPUCluster."),
+    ("image=gpuward", "image is not a value of this chart. Did you mean operator.image?"),
+    ("enabled=true", "enabled is not a value of this chart. (helm show values lists all.)"),
+    ("operator.tolerations[0].efect=NoSchedule", "operator.tolerations[0].efect is not a value of this chart. Did you mean "
+     "operator.tolerations[0].effect?"),
+    ("daemonsets.tolerations[0].tolerationSecond=5", "Did you mean daemonsets.tolerations[0].tolerationSeconds?"),
+    ("driver.env[0].name=A,driver.env[0].vlue=x", "Did you mean driver.env[0].value?"),
+    ("operator.env[0].name=A,operator.env[0].vlue=x", "Did you mean operator.env[0].value?"),
+    ("operator.env[0].nam=A", "at '/operator/env/0': missing property 'name'"),
+    ("operator.imagePullSecrets[0].name=a", "at '/operator/imagePullSecrets/0': got object, want string"),
+    ("rolloutPolicy.waves[0].name=a,rolloutPolicy.waves[0].windows[0].schedul=x",
+     "Did you mean rolloutPolicy.waves[0].windows[0].schedule?"),
     ("foo=1", "foo is not a value of this chart. (helm show values lists all.)"),
     ("rolloutPolicy.foo=1", "rolloutPolicy.foo is not a value of this chart. (helm show values lists all.)"),
     ("driver=null", "driver is null. Leave it out, or set fields of it"),
@@ -225,6 +236,16 @@ def test_every_field_of_a_clusterpolicy_can_be_set(helm: str, chart: Path, tmp_p
 def test_a_mistake_is_refused_by_name(value: str, said: str, helm: str, chart: Path) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         rendered(helm, chart, [value])
+
+
+@pytest.mark.parametrize("value", ["operator.ui", "operator.checkImages"])
+def test_a_switch_that_is_null_leaves_the_operators_default(value: str, helm: str, chart: Path) -> None:
+    def args(*sets: str) -> list[str]:
+        (container,) = of_kind(rendered(helm, chart, [*sets]), "Deployment")["spec"]["template"]["spec"]["containers"]
+        return [str(one) for one in container["args"]]
+
+    assert args(f"{value}=null") == args()
+    assert len(args(f"{value}=false")) == len(args()) + 1
 
 
 def test_values_of_an_older_chart_are_refused_with_the_flag_that_helps(helm: str, chart: Path) -> None:
@@ -300,7 +321,7 @@ def test_no_closed_section_has_a_key_that_is_no_name_of_a_value() -> None:
     def closed(tree: dict[str, Any]) -> Iterator[str]:
         for name, below in tree.items():
             yield name
-            yield from closed(below or {})
+            yield from closed((below[0] if isinstance(below, list) else below) or {})
     known = set(closed(names(schema(yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))))))
     assert {name for name in known if "/" in name or "." in name} == set()
 

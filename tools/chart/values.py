@@ -40,6 +40,8 @@ OPEN = frozenset({
 OPEN_EVERYWHERE = frozenset({"labels", "annotations", "nodeSelector", "additionalLabels"})
 """Maps whose keys are the cluster's, wherever they are and whatever their default has."""
 NO_BLANKS: Json = {"type": "string", "pattern": r"^\S*$"}
+ENV: Json = {"type": "array", "items": {"type": "object", "required": ["name"], "properties": {
+    "name": TEXT, "value": {}, "valueFrom": ANYTHING}}}
 UNAVAILABLE: Json = {**NUMBER_OR_TEXT, "minimum": 0, "pattern": r"^$|^[0-9]+$|^(100|[1-9]?[0-9])%$"}
 PULL_POLICY: Json = {"enum": ["", "Always", "IfNotPresent", "Never"]}
 LIMITS: dict[str, Json] = {
@@ -52,6 +54,7 @@ LIMITS: dict[str, Json] = {
     "operator.logging.level": {**NUMBER_OR_TEXT, "minimum": 1, "pattern": "^(|debug|info|warning|error|panic|[1-9][0-9]*)$"},
     "operator.logging.timeEncoding": {"enum": ["", "epoch", "millis", "nano", "iso8601", "rfc3339", "rfc3339nano"]},
     "operator.imagePullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
+    "operator.tolerations": SPEC["daemonsets"]["properties"]["tolerations"], "operator.env": ENV,
     "operator.imagePullSecrets": {"type": "array", "items": TEXT},
     "operator.recorder.sizeLimit": {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?([KMGT]i?|k)?$"},
     "driver.licensingConfig": {"type": "object", "properties": {"secretName": TEXT, "configMapName": TEXT, "nlsEnabled": SWITCH}},
@@ -68,11 +71,14 @@ def schema(defaults: Json) -> Json:
 
 
 def names(schema_of_values: Json) -> Json:
-    """Return the names that may stand in the values as a tree; null where any name may."""
+    """Return the names that may stand in the values as a tree, of a list's items in a list; null where any name may."""
     return {name: _names_in(sub) for name, sub in sorted(schema_of_values["properties"].items())}
 
 
-def _names_in(sub: Json) -> Json | None:
+def _names_in(sub: Json) -> Json | list[Json] | None:
+    if isinstance(sub.get("items"), dict):
+        inside = _names_in(sub["items"])
+        return [inside] if isinstance(inside, dict) else None
     properties = sub.get("properties")
     return {name: _names_in(one) for name, one in sorted(properties.items())} if properties else None
 

@@ -223,7 +223,13 @@ so that an upgrade of the chart, or a move from NVIDIA's, restarts nothing.
 {{- include "gpuward.refuseName" (merge (dict "name" $name) $this) -}}
 {{- end -}}
 {{- $below := get $this.names $name -}}
-{{- if and (kindIs "map" $below) (kindIs "map" $value) -}}
+{{- if and (kindIs "slice" $below) (kindIs "slice" $value) -}}
+{{- range $i, $one := $value -}}
+{{- if kindIs "map" $one -}}
+{{- include "gpuward.checkNames" (dict "values" $one "names" (first $below) "path" (printf "%s%s[%d]." $this.path $name $i) "all" $this.all) -}}
+{{- end -}}
+{{- end -}}
+{{- else if and (kindIs "map" $below) (kindIs "map" $value) -}}
 {{- include "gpuward.checkNames" (dict "values" $value "names" $below "path" (printf "%s%s." $this.path $name) "all" $this.all) -}}
 {{- end -}}
 {{- end -}}
@@ -235,9 +241,13 @@ so that an upgrade of the chart, or a move from NVIDIA's, restarts nothing.
 {{- $meant := "" -}}
 {{- if $nearest }}{{ $meant = printf "%s%s" .path $nearest }}{{ end -}}
 {{- if not .path -}}
+{{- $sections := list -}}
 {{- range $section, $below := .all -}}
-{{- if kindIs "map" $below }}{{ if hasKey $below $name }}{{ $meant = printf "%s.%s" $section $name }}{{ end }}{{ end -}}
+{{- if kindIs "map" $below }}{{ if hasKey $below $name }}{{ $sections = append $sections $section }}{{ end }}{{ end -}}
 {{- end -}}
+{{- /* What many sections have was as likely meant of any of them, unless the operator's own is one. */ -}}
+{{- if has "operator" $sections }}{{ $sections = list "operator" }}{{ end -}}
+{{- if eq (len $sections) 1 }}{{ $meant = printf "%s.%s" (first $sections) $name }}{{ end -}}
 {{- end -}}
 {{- $ask := "" -}}
 {{- if $meant }}{{ $ask = printf " Did you mean %s?" $meant }}{{ end -}}
