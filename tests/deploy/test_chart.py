@@ -238,6 +238,14 @@ def test_a_mistake_is_refused_by_name(value: str, said: str, helm: str, chart: P
         rendered(helm, chart, [value])
 
 
+def test_what_nvidias_chart_drops_of_an_nvidiadriver_reaches_it(helm: str, chart: Path) -> None:
+    """docs/helm.md says so."""
+    sets = ["driver.nvidiaDriverCRD.enabled=true", "driver.licensingConfig.secretName=licence", "driver.imagePullPolicy=Always",
+            "driver.licensingConfig.nlsEnabled=false"]
+    spec = of_kind(rendered(helm, chart, sets), "NVIDIADriver")["spec"]
+    assert (spec["licensingConfig"], spec["imagePullPolicy"]) == ({"secretName": "licence", "nlsEnabled": False}, "Always")
+
+
 @pytest.mark.parametrize("value", ["operator.ui", "operator.checkImages"])
 def test_a_switch_that_is_null_leaves_the_operators_default(value: str, helm: str, chart: Path) -> None:
     def args(*sets: str) -> list[str]:
