@@ -9,6 +9,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,11 @@ def test_commands_with_other_words_are_refused(machine: Machine, words: tuple[st
     code, said = machine.run(*words)
     assert code == 1
     assert said == (f"command: {' '.join(words)!r} cannot be used: there are idle, await, await-for, vector-add, see --help")
+
+
+@pytest.mark.parametrize("flag", ["--version", "-version", "-v"])
+def test_it_says_its_version(machine: Machine, flag: str) -> None:
+    assert machine.run(flag) == (0, f"nvidia-validator version {version('gpuward')}\n")
 
 
 def test_the_pod_that_stays_takes_its_word_back_when_it_goes(machine: Machine) -> None:

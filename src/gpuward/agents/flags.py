@@ -96,9 +96,18 @@ class Flags:
         return int(digits)
 
 
+class _Version(argparse.Action):
+    """Print the version, which is looked up only where it is asked for: that takes longer than all the rest."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *rest: object) -> None:
+        from importlib.metadata import version
+
+        parser.exit(0, f"{parser.prog} version {version('gpuward')}\n")
+
+
 def read_flags(program: str, description: str, known: Mapping[str, Flag], arguments: Sequence[str], environ: Mapping[str, str],
                epilog: str = "") -> Flags:
-    """Read the command line. `--help` prints and ends the program.
+    """Read the command line. `--help` and `--version` print and end the program.
 
     Raises:
         InputError: there is no such flag, or one has no value.
@@ -108,6 +117,7 @@ def read_flags(program: str, description: str, known: Mapping[str, Flag], argume
     for name, flag in known.items():
         names = [*([f"-{flag.short}"] if flag.short else []), f"--{name}"]
         parser.add_argument(*names, dest=name, metavar=flag.variable, help=flag.help)
+    parser.add_argument("-v", "--version", action=_Version, nargs=0, help="print the version and exit")
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     switches = {f"--{name}" for name, flag in known.items() if flag.switch} | {
         f"-{flag.short}" for flag in known.values() if flag.switch and flag.short}
@@ -122,7 +132,7 @@ def _as_they_are_named(arguments: Sequence[str], known: Mapping[str, Flag]) -> l
     Go makes no difference between one dash and two.
     """
     named = {flag.short: name for name, flag in known.items() if len(flag.short) > 1} | {
-        name: name for name in (*known, "help")}
+        name: name for name in (*known, "help", "version")}
     end = arguments.index("--") if "--" in arguments else len(arguments)
     found = [(each, re.fullmatch(r"--?([a-z][a-z-]+)((?:=.*)?)", each, re.DOTALL)) for each in arguments[:end]]
     return [*(f"--{named[match[1]]}{match[2]}" if match is not None and match[1] in named else each for each, match in found),
