@@ -12,6 +12,7 @@ from tests.recorder.test_process import install, process, until
 
 def test_they_end_as_is_asked_for_and_say_what_is_wrong(tmp_path: Path) -> None:
     kubeconfig, kept, drawn = tmp_path / "kubeconfig", tmp_path / "capture.tgz", tmp_path / "timeline.svg"
+    approved = tmp_path / "plan.json"
     with process(tmp_path / "sandbox", "sandbox", "--nodes", "1", "--kubeconfig", str(kubeconfig)):
         until(kubeconfig.exists, tmp_path / "sandbox")
         options = ["--kubeconfig", str(kubeconfig)]
@@ -19,6 +20,8 @@ def test_they_end_as_is_asked_for_and_say_what_is_wrong(tmp_path: Path) -> None:
         asyncio.run(install(kubeconfig))
         plain, detailed = ran("plan", *options, "-o", "json"), ran("plan", *options, "--detailed-exitcode")
         wrong = ran("plan", *options, "--to", "a b")
+        saved = [ran("plan", *options, "--save", str(approved), *more) for more in ((), ("--to", "595.91.08"),
+                 ("--to", "595.91.08", "--force"))]
         written, again = ran("capture", *options, "-o", str(kept)), ran("capture", *options, "-o", str(kept))
     played = ran("rehearse", "--from", str(kept), "--runs", "1", "--time", "0s", "--svg", str(drawn), "-o", "json")
     absent = ran("rehearse", "--from", str(tmp_path / "absent"))
@@ -28,6 +31,10 @@ def test_they_end_as_is_asked_for_and_say_what_is_wrong(tmp_path: Path) -> None:
     assert detailed.returncode == 2, detailed.stderr
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert "write a driver version" in wrong.stderr
+    assert [each.returncode for each in saved] == [0, 2, 0], saved
+    assert "Invalid value for '--save'" in saved[1].stderr
+    assert "it is there already: name another file, or say --force" in saved[1].stderr
+    assert "595.91.08" in approved.read_text()
     assert written.returncode == 0, written.stderr
     assert "2 nodes" in written.stdout
     assert again.returncode == 2

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuward import names
-from gpuward.cli.savedplan import SavedPlan, approve_plan, differing, read_plan, saved_plan, write_plan
+from gpuward.cli.savedplan import SavedPlan, Target, approve_plan, differing, read_plan, saved_plan, write_plan
 from gpuward.kube import resources
 from gpuward.model.explain import sentence
 from gpuward.model.states import IN_PROGRESS, State
@@ -34,7 +34,7 @@ def nested_plan() -> str:
 async def approved(stage: Stage, tmp_path: Path, version: str) -> SavedPlan:
     """Save the plan for another version before it is asked for, and approve of it."""
     plan, path = saved_plan(await plan_of(stage, version)), tmp_path / "plan.json"
-    write_plan(plan, path)
+    write_plan(plan, Target(path, force=True))
     assert read_plan("--check", path) == plan
     said = [line async for line in approve_plan(stage.user, path, "", dry_run=False)]
     assert all(line.endswith("nodes start only as it says") for line in said)
@@ -144,7 +144,7 @@ def test_whoever_obeys_explain_has_a_rollout_that_differs_go_on(mode: str, which
             await stage.user.patch_merge(of, name, {"metadata": {"annotations": {key.removesuffix("-"): None}}})
         else:
             option = " --driver default" if mode == NVIDIADRIVER else ""
-            assert remedy.commands == ("gpuward plan --save plan.json", f"gpuward approve --plan plan.json{option}")
+            assert remedy.commands == ("gpuward plan --save new-plan.json", f"gpuward approve --plan new-plan.json{option}")
             await approved(stage, tmp_path, "")
         await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=2 * HOUR)
 

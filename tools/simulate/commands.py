@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from gpuward import names
 from gpuward.cli import nodes, pause, resume, words
 from gpuward.cli.foresight import Wanted, foresee
-from gpuward.cli.savedplan import approve_plan, saved_plan, write_plan
+from gpuward.cli.savedplan import Target, approve_plan, saved_plan, write_plan
 from gpuward.errors import GpuwardError
 from gpuward.kube.http.client import Client
 
@@ -106,7 +106,7 @@ async def _planned(client: Client, version: str) -> Lines:
     plan = saved_plan(await foresee(client, Wanted((), version), PLACE))
     with TemporaryDirectory() as folder:
         path = Path(folder) / "plan.json"
-        write_plan(plan, path)
+        write_plan(plan, Target(path))
         async for line in approve_plan(client, path, "", dry_run=False):
             yield line
 

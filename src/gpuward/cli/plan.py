@@ -17,7 +17,7 @@ from gpuward.cli.connect import connected
 from gpuward.cli.foresight import Foresight, Wanted, foresee
 from gpuward.cli.manifests import not_in_force
 from gpuward.cli.overview import warnings_of
-from gpuward.cli.savedplan import SavedPlan, differing, read_plan, saved_plan, told_of_saved, write_plan
+from gpuward.cli.savedplan import SavedPlan, Target, differing, read_plan, saved_plan, told_of_saved, write_plan
 from gpuward.cli.targets import check_version
 from gpuward.cli.terminal import console, printable, say, say_json, say_sentence, styled
 from gpuward.cli.view import GAP, NARROW
@@ -54,7 +54,7 @@ class Connection:
         self.kubeconfig, self.context, self.namespace = kubeconfig, context, namespace
 
 
-def show_plan(connection: Connection, wanted: Wanted, output: str, *, detailed: bool, save: Path | None = None,
+def show_plan(connection: Connection, wanted: Wanted, output: str, *, detailed: bool, save: Target | None = None,
               check: Path | None = None) -> None:
     """Print the plan; exit with 2 where something would change, if that is asked for. Write it to a file, or hold it against one.
 
@@ -63,6 +63,8 @@ def show_plan(connection: Connection, wanted: Wanted, output: str, *, detailed: 
     """
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     check_version(wanted.version)
+    if save is not None:
+        save.check()
     saved = read_plan("--check", check) if check is not None else None
     found = asyncio.run(_foreseen(connection, wanted))
     if saved is not None:
@@ -75,7 +77,7 @@ def show_plan(connection: Connection, wanted: Wanted, output: str, *, detailed: 
     if save is not None:
         plan = saved_plan(found)
         write_plan(plan, save)
-        for line in told_of_saved(plan, save) if output != "json" else ():
+        for line in told_of_saved(plan, save.path) if output != "json" else ():
             say(line)
     if found.written.problems:
         sys.exit(FAILED)

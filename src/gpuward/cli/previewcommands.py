@@ -101,11 +101,12 @@ def exit_code_option(command: F) -> F:
 @click.option("--save", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Write the plan to this file, for somebody's approval: which driver each node gets, in which wave, and the "
               "limits.")
+@click.option("--force", is_flag=True, help="Replace the file of --save if it is there already.")
 @click.option("--check", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Say in what the plan differs from the one in this file, and exit with 2 where it does.")
 @output_option("table")
 def plan(
-    policies: tuple[str, ...], version: str, detailed: bool, save: Path | None, check: Path | None, output: str, **connection: Any
+    policies: tuple[str, ...], version: str, detailed: bool, save: Path | None, check: Path | None, **more: Any,
 ) -> None:
     """Show what a rollout would do next, and in which order.
 
@@ -115,8 +116,11 @@ def plan(
     """
     from gpuward.cli.foresight import Wanted
     from gpuward.cli.plan import Connection, show_plan
+    from gpuward.cli.savedplan import Target
 
-    show_plan(Connection(**connection), Wanted(policies, version), output, detailed=detailed, save=save, check=check)
+    output, force = more.pop("output"), more.pop("force")
+    target = Target(save, force=force) if save is not None else None
+    show_plan(Connection(**more), Wanted(policies, version), output, detailed=detailed, save=target, check=check)
 
 
 @click.command(cls=Checked)

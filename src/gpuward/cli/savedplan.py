@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
@@ -9,6 +10,7 @@ from shlex import quote
 import msgspec
 
 from gpuward import names
+from gpuward.cli.archive import EXISTS
 from gpuward.cli.foresight import Foresight
 from gpuward.cli.rollouts import Lines, PolicyRollout, change, read_rollouts
 from gpuward.errors import InputError
@@ -70,16 +72,35 @@ def _rollouts(found: Foresight) -> Iterator[SavedRollout]:
         yield SavedRollout(policy.driver, plan.digest, dict(plan.limits), places, versions_of(nodes))
 
 
-def write_plan(plan: SavedPlan, path: Path) -> None:
+class Target:
+    """Say into which file a plan goes, and whether it may replace one."""
+
+    def __init__(self, path: Path, *, force: bool = False) -> None:
+        self.path, self.force = path, force
+
+    def check(self) -> None:
+        """See that it replaces nothing that it may not.
+
+        Raises:
+            InputError: it would.
+        """
+        if not self.force and os.path.lexists(self.path):
+            raise InputError("--save", str(self.path), EXISTS)
+
+
+def write_plan(plan: SavedPlan, target: Target) -> None:
     """Write a plan.
 
     Raises:
-        InputError: the file cannot be written.
+        InputError: a file is there and may not be replaced, or none can be written.
     """
     try:
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(plan), indent=2) + b"\n")
+        with target.path.open("wb" if target.force else "xb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(plan), indent=2) + b"\n")
+    except FileExistsError:
+        raise InputError("--save", str(target.path), EXISTS) from None
     except OSError as error:
-        raise InputError("--save", str(path), f"name a file that can be written: {error.strerror}") from None
+        raise InputError("--save", str(target.path), f"name a file that can be written: {error.strerror}") from None
 
 
 def read_plan(option: str, path: Path) -> SavedPlan:

@@ -38,8 +38,8 @@ def another_plan(question: Question) -> Iterator[Candidate]:
     rollout = replace(case.policy.rollout, approved_plan=None)
     change = partial(policy_fixes.under, before=case.policy, after=replace(case.policy, rollout=rollout))
     risk = "nodes start as the rollout would go now, with all that differs"
-    again = command_for("approve --plan plan.json", case.policy.driver)
-    yield Fix("approve of the rollout as it would go now", change, again, risk, ("gpuward plan --save plan.json",))
+    again = command_for("approve --plan new-plan.json", case.policy.driver)
+    yield Fix("approve of the rollout as it would go now", change, again, risk, ("gpuward plan --save new-plan.json",))
     yield Fix("keep to no plan any more", change, f"kubectl annotate {policy_fixes.driver_source(case)} {names.APPROVED_PLAN}-",
               "nodes start however the rollout goes, also when it is changed later")
 
