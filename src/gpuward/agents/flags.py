@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, NoReturn
@@ -102,7 +103,8 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *rest: object) -> None:
         from importlib.metadata import version
 
-        parser.exit(0, f"{parser.prog} version {version('gpuward')}\n")
+        sys.stdout.write(f"{parser.prog} version {version('gpuward')}\n")
+        parser.exit()
 
 
 def read_flags(program: str, description: str, known: Mapping[str, Flag], arguments: Sequence[str], environ: Mapping[str, str],
