@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpuward.errors import PolicyError
-from gpuward.operands.status import failed, invalid, judged, status_of
+from gpuward.operands.status import UPGRADING_MESSAGE, failed, invalid, judged, status_of
 
 NOW = 1_700_000_000.0
 STAMP = "2023-11-14T22:13:20Z"
@@ -37,6 +37,11 @@ def test_operands_that_are_not_ready_are_named() -> None:
         "Ready": ("False", "Error", message),
         "Error": ("True", "OperandNotReady", message),
     }
+
+
+def test_no_states_are_named_where_only_drivers_are_upgraded() -> None:
+    verdict = judged({}, has_nfd_labels=True, has_gpu_nodes=True, upgrading=True)
+    assert verdict.message == f"ClusterPolicy is not ready; {UPGRADING_MESSAGE}"
 
 
 def test_a_cluster_without_gpus_or_without_discovery_is_ready_for_them() -> None:

@@ -110,6 +110,8 @@ class Leaving:
     def _of_selection(self, daemonset: Object, node: Object) -> str:
         uid, name, labels = daemonset["metadata"]["uid"], node["metadata"]["name"], _labels(node)
         wrong = [key for key, value in _selector(daemonset).items() if labels.get(key) != value]
+        if not wrong and uid in self._world.made.edited and daemonset["spec"]["updateStrategy"].get("type") != "OnDelete":
+            return ""  # people let Kubernetes itself replace its pods
         if not wrong:
             return f"DaemonSet {daemonset['metadata']['name']} deleted it although it selects the node"
         if self._selecting.get(uid) == PEOPLE or uid in self._world.made.edited:

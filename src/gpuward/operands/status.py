@@ -60,7 +60,8 @@ def judged(unready: Mapping[str, str], *, has_nfd_labels: bool, has_gpu_nodes: b
     """
     waiting = " ".join(unready)
     if waiting or upgrading:
-        message = f"ClusterPolicy is not ready; states not ready: [{waiting}]" + (f"; {UPGRADING_MESSAGE}" if upgrading else "")
+        message = "ClusterPolicy is not ready" + (f"; states not ready: [{waiting}]" if waiting else "")
+        message += f"; {UPGRADING_MESSAGE}" if upgrading else ""
         message += f"; {missing(lacking)}" if lacking else ""
         message += "".join(f"; {state}: {why}" for state, why in list(unready.items())[:MOST_NAMED] if about_pods(why))
         return Verdict("notReady", "OperandNotReady", message, ready=False)
