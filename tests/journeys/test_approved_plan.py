@@ -136,7 +136,7 @@ def test_whoever_obeys_explain_has_a_rollout_that_differs_go_on(mode: str, which
         await approved(stage, tmp_path, "")
         await ask(stage, mode)
         await stage.until(lambda: stage.hold("gpu-2") == "PlanDiffers")
-        remedy = (await explanation_of(stage, "gpu-2")).remedies[which]
+        remedy = (await explanation_of(stage, "gpu-2")).remedies[which - 2]
         if which:
             (command,) = remedy.commands
             _, _, kind, name, key = command.split()
@@ -147,6 +147,31 @@ def test_whoever_obeys_explain_has_a_rollout_that_differs_go_on(mode: str, which
             assert remedy.commands == ("gpuward plan --save new-plan.json", f"gpuward approve --plan new-plan.json{option}")
             await approved(stage, tmp_path, "")
         await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=2 * HOUR)
+
+    scenario()
+
+
+@pytest.mark.parametrize(("mode", "started"), [
+    (COMPILED, True), (COMPILED, False), (PRECOMPILED, True), (NVIDIADRIVER, True), (NVIDIADRIVER, False)])
+def test_the_driver_of_the_plan_can_be_asked_for_again(mode: str, started: bool, tmp_path: Path) -> None:
+    """Where a node has started with it, and where the plan was to keep what the nodes have."""
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        await installed(stage, mode)
+        (old,) = stage.drivers()
+        planned = ("575" if mode == PRECOMPILED else NEW) if started else old
+        another = "570" if mode == PRECOMPILED else "575.57.08"
+        await approved(stage, tmp_path, planned if started else "")
+        await (set_driver(stage, DEFAULT, {"version": another}) if mode == NVIDIADRIVER else stage.upgrade_to(another))
+        await stage.until(lambda: stage.hold("gpu-2") == "PlanDiffers")
+        first, *_ = (await explanation_of(stage, "gpu-2")).remedies
+        kind, spec = ("nvidiadriver default", "") if mode == NVIDIADRIVER else ("clusterpolicy cluster-policy", '"driver":{')
+        body = f'{{"spec":{{{spec}"version":"{planned}"}}}}{"}" * bool(spec)}'
+        assert first.commands == (f"kubectl patch {kind} --type merge -p '{body}'",), first
+        of = resources.NVIDIA_DRIVERS if mode == NVIDIADRIVER else resources.CLUSTER_POLICIES
+        await stage.user.patch_merge(of, kind.split()[1], json.loads(body))
+        await stage.until(lambda: stage.all_are(State.DONE) and (not started or old not in stage.drivers()), within=2 * HOUR)
+        assert stage.hold("gpu-2") == ""
 
     scenario()
 

@@ -27,7 +27,7 @@ def plan_as_it_is(nodes: Iterable[NodeFacts], places: Mapping[str, int], policy:
 def _place(node: NodeFacts, places: Mapping[str, int], policy: UpgradePolicy) -> PlannedPlace:
     waves = policy.rollout.waves
     at = places.get(node.node.name, len(waves))
-    return PlannedPlace(_driver(node), waves[at].name if at < len(waves) else "")
+    return PlannedPlace(driver_of(node), waves[at].name if at < len(waves) else "")
 
 
 def what_differs(nodes: Sequence[NodeDecision], places: Mapping[str, int], policy: UpgradePolicy) -> tuple[str, ...]:
@@ -45,11 +45,11 @@ def what_differs(nodes: Sequence[NodeDecision], places: Mapping[str, int], polic
 
 def versions_of(nodes: Iterable[NodeFacts]) -> dict[str, str]:
     """Return the version of each driver that nodes are to get, by what a plan knows it by, where it is known."""
-    found = ((_driver(node), node.next_target.version or node.target_version) for node in nodes if node.target)
+    found = ((driver_of(node), node.next_target.version or node.target_version) for node in nodes if node.target)
     return {driver: version for driver, version in found if version}
 
 
-def _driver(node: NodeFacts) -> str:
+def driver_of(node: NodeFacts) -> str:
     """Return what a plan knows the driver by that a node is to get, which may come from another DaemonSet."""
     return node.next_target.digest or node.target_digest or node.target
 

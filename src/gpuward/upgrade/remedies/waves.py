@@ -14,6 +14,7 @@ from gpuward.model.rollout import RolloutSettings
 from gpuward.model.waves import WaveFailed, WaveNotDone, WaveSoaking, WaveStatus, Word, command_for
 from gpuward.upgrade.remedies import fixes, policy_fixes
 from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix
+from gpuward.upgrade.remedies.planned import planned_driver
 from gpuward.upgrade.remedies.question import Candidate, Question
 from gpuward.upgrade.remedies.rollback import take_back
 
@@ -33,8 +34,9 @@ def promote(question: Question) -> Iterator[Fix]:
 
 
 def another_plan(question: Question) -> Iterator[Candidate]:
-    """Approve of the rollout as it would go now, or of no plan any more."""
+    """Ask for the driver of the plan again, approve of the rollout as it would go now, or of no plan any more."""
     case = question.case
+    yield from planned_driver(question)
     rollout = replace(case.policy.rollout, approved_plan=None)
     change = partial(policy_fixes.under, before=case.policy, after=replace(case.policy, rollout=rollout))
     risk = "nodes start as the rollout would go now, with all that differs"
