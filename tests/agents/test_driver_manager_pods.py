@@ -301,6 +301,20 @@ def test_a_machine_keeps_its_gpu(tmp_path: Path) -> None:
     assert place.unbound == DEVICE
 
 
+@pytest.mark.parametrize(("label", "ready", "kept"), [
+    (names.DEPLOY_DRIVER, True, False), (names.DEPLOY_DRIVER, False, True), (names.DEPLOY_VGPU_MANAGER, True, True)])
+def test_a_network_device_keeps_no_gpu_on_a_node_for_containers(tmp_path: Path, label: str, ready: bool, kept: bool) -> None:
+    """It may have a name as a GPU of virtual machines has. A machine that is yet to start has nothing open either."""
+    place = Place(tmp_path)
+    place.give_to_vfio()
+    place.server.node["metadata"]["labels"][label] = "true"
+    place.server.pods = [{**VM, "spec": {"nodeName": "gpu-1", "containers": [
+        {"name": "main", "resources": {"limits": {"nvidia.com/hostdev": "1"}}}]},
+        "status": {"phase": "Running", "containerStatuses": [{"name": "main", "ready": ready}]}}]
+    assert ("may be in use by virtual machines" in place.run(BY_OPERATOR)) is kept
+    assert (place.unbound == "") is kept
+
+
 @pytest.mark.parametrize("path", ["/dev/vfio/12", "/dev/vfio/13", "/dev/vfio/vfio"])
 def test_a_process_that_has_the_devices_group_open_keeps_it(tmp_path: Path, path: str) -> None:
     place = Place(tmp_path)

@@ -196,9 +196,11 @@ def _kept_by_machines(facts: Facts, overdue: Set[Wait]) -> Step | None:
 
 
 def _users_of_machines(facts: Facts) -> str:
-    """Name who would lose devices that are bound to a driver for virtual machines. Which of them a pod has it does not say."""
+    """Name who would lose devices that are bound to a driver for virtual machines. Which of them a pod has it does not say: on a
+    node for containers one that is ready and has none open has a network device.
+    """
     seen = {user.pod_uid for user in facts.machine_users}
-    idle = tuple(pod for pod in facts.machines if pod.uid not in seen)
+    idle = tuple(pod for pod in facts.machines if pod.uid not in seen and (_serves_machines(facts) or not pod.ready))
     return ", ".join([*([_users(facts.machine_users)] if facts.machine_users else []), *([_named(idle)] if idle else [])])
 
 
