@@ -6,10 +6,12 @@ from gpuward import names
 from gpuward.kube import resources
 from gpuward.model.explain import sentence
 from gpuward.model.states import IN_PROGRESS, State
+from gpuward.report.when import When
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.timeloop import LoopClock
 from tests.journeys.looking import condition_of, explanation_of, obey, status_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from tests.journeys.test_plan import plan_of
 from tests.journeys.test_removed import MODES, installed, users
 from tests.journeys.test_rolloutpolicy import apply, edit, status
 from tests.journeys.test_waves import abort, approve
@@ -44,6 +46,22 @@ def test_idle_nodes_start_and_nobody_is_evicted_before_the_time_is_up(mode: str)
         await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=3600)
 
     scenario()
+
+
+@on_stage(gpu_nodes=3)
+async def test_the_plan_has_nodes_that_wait_to_be_idle_among_those_whose_turn_comes(stage: Stage) -> None:
+    """They have no place: whoever is idle first goes first."""
+    await stage.installed()
+    stage.run_pod("training", "gpu-1", owned=True)
+    await apply(stage, opportunistic={"idleFor": "5m", "until": "2h"})
+    await stage.rest(10)
+    assert {(one.when, one.place, one.reason) for one in (await plan_of(stage, NEW)).nodes} == {(When.NEXT, 0, "IdleAwaited")}
+    await stage.upgrade_to(NEW)
+    await stage.rest(320)
+    (first, second, third) = (await plan_of(stage)).nodes
+    assert [first.when, second.when, third.when] == [When.UNDER_WAY, When.NEXT, When.NEXT]
+    assert [(one.place, one.reason) for one in (second, third)] == [(2, "UnavailableLimit"), (0, "IdleAwaited")]
+    assert third.node == "gpu-1"
 
 
 @MODES

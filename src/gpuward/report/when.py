@@ -33,7 +33,8 @@ def when_of(status: NodeStatus) -> When:
     if status.state in IN_PROGRESS:
         return When.NOW
     hold = status.hold
-    if hold is not None and not status.up_to_date and _ends_by_itself(hold) and (status.turn or status.state is State.FAILED):
+    placed = status.turn or status.state is State.FAILED or (hold is not None and hold.reason is Reason.IDLE_AWAITED)
+    if hold is not None and not status.up_to_date and _ends_by_itself(hold) and placed:
         return When.NEXT
     if hold is not None and not status.up_to_date:
         return _without_turn(status, hold)
