@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from functools import partial
 
 from rich.console import Console
 
@@ -14,6 +15,7 @@ from gpuward.cli.explain import refused_pods, show
 from gpuward.cli.leader import Leader
 from gpuward.cli.overview import headline
 from gpuward.kube import resources
+from gpuward.model.states import State
 from gpuward.report.nodes import node_reports
 from gpuward.report.pools import pool_reports
 from gpuward.sandbox.faults import FaultKind
@@ -172,6 +174,10 @@ async def test_why_a_driver_pod_may_not_be_made_is_quoted(stage: Stage) -> None:
     assert "no PriorityClass with name vital" in told
 
 
+def held_for(stage: Stage, node: str, reason: str) -> bool:
+    return stage.hold(node) == reason
+
+
 @on_stage(gpu_nodes=1)
 async def test_why_a_validator_pod_may_not_be_made_is_quoted(stage: Stage) -> None:
     await stage.installed()
@@ -187,6 +193,19 @@ async def test_why_a_validator_pod_may_not_be_made_is_quoted(stage: Stage) -> No
         (told,) = await refused_pods(stage.user, picture, "gpu-1")
     assert told.startswith("DaemonSet nvidia-operator-validator could not make a pod")
     assert 'violates PodSecurity "baseline' in told
+    for reason in ("RetryLater", "Failed"):
+        await stage.until(partial(held_for, stage, "gpu-1", reason), within=9000)
+        await stage.rest(20)
+        async with looking(stage) as picture:
+            (told,) = await refused_pods(stage.user, picture, "gpu-1")
+        assert 'violates PodSecurity "baseline' in told, "as long as none is there"
+        first, *_ = (await explanation_of(stage, "gpu-1")).remedies
+        assert first.do.startswith("let DaemonSet gpu-operator/nvidia-operator-validator make a validator pod here: a quota")
+    await stage.user.patch_merge(resources.NAMESPACES, names.DEFAULT_NAMESPACE, {
+        "metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}})
+    await stage.until(lambda: stage.state("gpu-1") == State.DONE, within=3600)
+    async with looking(stage) as picture:
+        assert await refused_pods(stage.user, picture, "gpu-1") == ()
 
 
 @on_stage(gpu_nodes=1)

@@ -36,7 +36,7 @@ from gpuward.model.plan import Hold, NodeStatus
 from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner, format_time
 from gpuward.model.states import State
-from gpuward.model.waits import Starting
+from gpuward.model.waits import Failed, RetryLater, Starting
 from gpuward.model.withheld import selecting
 from gpuward.report.groups import Group
 from gpuward.report.idle import FOR_OPERATOR
@@ -96,20 +96,33 @@ async def last_event(client: Client, node: str) -> tuple[float, str]:
 
 
 async def refused_pods(client: Client, picture: Picture, name: str) -> tuple[str, ...]:
-    """Return why the node's driver or validator pod could not be made, as the DaemonSet controller said last."""
+    """Return why the node's driver or validator pod could not be made, as the DaemonSet controller said last: also of a node
+    that failed for that, as long as the pod is missing.
+    """
     snapshot, status = picture.snapshot, picture.plan.nodes.get(name)
     if status is None or status.hold is None:
         return ()
     made = selecting(driver_daemonsets(snapshot), snapshot.nodes[name].labels)
-    by = {Reason.DRIVER_POD_MISSING: [(ds.name, ds.namespace) for ds in made],
-          Reason.VALIDATOR_MISSING: [(names.VALIDATOR_APP, snapshot.namespace)]}.get(status.hold.reason, [])
+    makers = {Reason.DRIVER_POD_MISSING: [(ds.name, ds.namespace) for ds in made],
+              Reason.VALIDATOR_MISSING: [(names.VALIDATOR_APP, snapshot.namespace)]}
     found: list[tuple[float, str]] = []
-    for daemonset, namespace in by:
+    for daemonset, namespace in makers.get(_missing(picture, name, status, status.hold), []):
         chosen = f"involvedObject.kind=DaemonSet,involvedObject.name={daemonset},reason=FailedCreate"
         said = await said_in(client, Selection(resources.EVENTS, namespace=namespace, fields=chosen))
         found += [(event.at, f"DaemonSet {daemonset} could not make a pod {age(picture.now - event.at)} ago: {event.message}")
                   for event in said]
     return (max(found)[1],) if found else ()
+
+
+def _missing(picture: Picture, name: str, status: NodeStatus, hold: Hold) -> Reason:
+    """Return what a node waits for, or did when it failed and would still."""
+    if not isinstance(hold.what, Failed | RetryLater):
+        return hold.reason
+    if status.podless:
+        return Reason.DRIVER_POD_MISSING
+    there = any(pod.labels.get("app") == names.VALIDATOR_APP for pod in picture.snapshot.pods.get(name, ()))
+    in_validation = hold.what.step is State.VALIDATION_REQUIRED
+    return Reason.VALIDATOR_MISSING if in_validation and not there else hold.reason
 
 
 def with_event(found: Explanation, event: tuple[float, str]) -> Explanation:

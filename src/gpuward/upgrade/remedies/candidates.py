@@ -180,6 +180,11 @@ def _try_again(question: Question) -> Iterator[Candidate]:
         yield from (fix.followed_by(again) for fix in (*let_evict(question), *keep_away(question)))
         if ending := [pod for pod in question.node.to_evict.pods if pod.deleting]:
             yield fixes.end_pods(ending[:MOST_ENDING]).followed_by(again)
+    status = question.plan.nodes.get(question.view.name)
+    if status is not None and status.podless:
+        yield from make_driver_pod(question)
+    elif failure is not None and failure.state is State.VALIDATION_REQUIRED and not question.node.live_validators:
+        yield from make_validator_pod(question)
     yield fixes.try_again(question.view, "let it be tried again now, once the cause is mended").risking(_evicts(question))
 
 

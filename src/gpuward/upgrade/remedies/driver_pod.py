@@ -16,6 +16,7 @@ from gpuward.model.states import IN_PROGRESS
 from gpuward.model.taints import tolerated
 from gpuward.model.troubles import trouble_of
 from gpuward.model.views import DaemonSetView, Owner, PodView
+from gpuward.model.waits import Failed, RetryLater
 from gpuward.upgrade.remedies.fixes import (
     DecisionFacts,
     Fix,
@@ -56,7 +57,7 @@ def make_validator_pod(question: Question) -> Iterator[Candidate]:
 def _let_make(ds: DaemonSetView, what: str, labels: Mapping[str, str], question: Question) -> Iterator[Fix]:
     """Get a DaemonSet to make its pod. What is in its way stands in other objects than are read here, so commands show it."""
     view = question.view
-    if question.now < question.hold.since + SOON:
+    if question.now < question.hold.since + SOON and not isinstance(question.hold.what, Failed | RetryLater):
         return
     made = partial(_with, pod=_made(ds, labels, question))
     in_the_way = [taint for taint in view.taints if ds.tolerations is not None and not tolerated((taint,), ds.tolerations)]
