@@ -57,7 +57,8 @@ ADVICE: Final[dict[Reason, Advice]] = {
     Reason.DRIVER_POD_MISSING: Advice(
         Act.LATER, "A DaemonSet is to make a driver pod here and has not done so yet. Mostly that takes seconds.",
         "If it lasts, `gpuward explain NODE` names the labels or taints in the way; `kubectl describe daemonset` in the "
-        "operator's namespace shows pods that may not be created."),
+        "operator's namespace shows pods that may not be created. A node that was done before has no deadline: it waits until "
+        "somebody acts."),
     Reason.DRIVER_ORPHANED: Advice(
         Act.WISH, "The driver pod belongs to no DaemonSet, as after a deletion with `--cascade=orphan`. It runs on and serves.",
         "Nothing, while upgrades are on: another one takes its place when the node is upgraded. While they are off, deleting the "
