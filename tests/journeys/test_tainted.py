@@ -8,7 +8,8 @@ from pathlib import Path
 import yaml
 
 from gpuward.kube import resources
-from tests.journeys.stage import Stage, on_stage
+from tests.journeys.looking import condition_of, explanation_of, reason_of
+from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_metrics import Scrape
 
 ALERTS = Path(__file__).parents[2] / "deploy" / "monitoring" / "alerts.yaml"
@@ -39,3 +40,24 @@ async def test_an_alert_tells_of_a_node_that_was_done_and_has_lost_its_driver_po
     await stage.rest(2000)
     assert paged(stage) == {"DriverPodMissing"}
     assert stage.policy_status()["state"] == "ready", "nothing else tells of it: no pod is wanted there"
+
+
+@on_stage(gpu_nodes=3, upgrade={"maxUnavailable": 1})
+async def test_a_failed_node_that_gets_no_driver_pod_stops_the_rollout_in_words_too(stage: Stage) -> None:
+    await stage.installed()
+    await stage.deploy("train", node="gpu-2")
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.driver("gpu-1") == NEW and stage.state("gpu-1") == "upgrade-done")
+    await stage.until(lambda: "pod-restart-required" in stage.states().values())
+    broken = next(node for node, state in stage.states().items() if state == "pod-restart-required")
+    last = next(node for node, state in stage.states().items() if state == "upgrade-required")
+    await taint(stage, broken)
+    await stage.rest(3000)
+    assert (stage.state(broken), stage.hold(broken)) == ("upgrade-failed", "DriverPodMissing")
+    assert stage.hold(last) == "NoNodeMayStart", "nothing brings it back but somebody"
+    assert condition_of(stage)[1] == "NoNodeMayStart"
+    assert broken in reason_of(await explanation_of(stage, last))
+    (taken,) = (await explanation_of(stage, broken)).remedies
+    assert taken.commands == (f"kubectl taint node {broken} maintenance:NoExecute-",)
+    await stage.user.patch_merge(resources.NODES, broken, {"spec": {"taints": None}})
+    await stage.upgraded()

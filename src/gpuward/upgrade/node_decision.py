@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -122,11 +122,15 @@ def _in_waves(stands: Standing, policy: UpgradePolicy) -> bool:
     return stands.counts and bool(policy.rollout.waves or policy.rollout.growth)
 
 
+_TIME_IS_UP: Final = frozenset({Reason.DRIVER_STOPPING, Reason.DRIVER_POD_MISSING})
+"""What ends by itself within a deadline, which was over before where a node has failed."""
+
+
 def _is_stuck(node: NodeFacts, hold: Hold | None, waits: bool) -> bool:
     """Tell whether a node that is out of service comes back only if somebody does something about it."""
     if hold is None:
         return not waits and (node.unschedulable or not node.node.ready)
-    if node.state is State.FAILED and hold.reason is Reason.DRIVER_STOPPING:  # its time to end was up before
+    if node.state is State.FAILED and hold.reason in _TIME_IS_UP:
         return True
     return hold.reason.needs_person or (hold.reason is Reason.SKIPPED and (node.unschedulable or not node.node.ready))
 
