@@ -23,6 +23,7 @@ from gpuward.operands.unnoted import UNNOTED
 from gpuward.report import headline as report
 from gpuward.report.nodes import GroupReport
 from gpuward.report.operands import OperandReport, moving_nodes
+from gpuward.report.takenup import not_taken_up
 from gpuward.report.warned import warnings
 from gpuward.report.waves import wave_lines
 
@@ -46,7 +47,7 @@ def overview(picture: Picture, leader: Leader, groups: Sequence[GroupReport], op
     lines.append((leader.message, ""))
     lines += [(told, "yellow") for told in picture.unsupported]
     lines += [(told, "yellow") for told in _unknown_workloads(picture)]
-    lines += [(f"warning: {told}", "yellow") for told in warnings_of(picture)]
+    lines += [(f"warning: {told}", "yellow") for told in (*not_taken_up(picture.drivers), *warnings_of(picture))]
     lines += [(f"{_told(leader)}: {told}", "red") for told in said_by_operator(picture)]
     for missing in missing_rights_of(picture):
         told, _, command = missing.partition(REMEDY)  # a command that is cut is of no use: it has a line of its own

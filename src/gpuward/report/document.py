@@ -12,6 +12,7 @@ from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.refused import refusals
 from gpuward.report.nodes import NodeReport, group_reports, node_reports
 from gpuward.report.operands import OperandReport, moving_nodes, operand_reports
+from gpuward.report.takenup import not_taken_up
 from gpuward.report.warned import warnings
 from gpuward.report.waves import wave_documents
 
@@ -28,7 +29,7 @@ def document(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce, operator
     return {
         "clusterPolicy": view.name if view else None,
         "problems": [*_problems(policies, elsewhere), *_troubles(plan)],
-        "warnings": list(warnings(policies, plan, snapshot)),
+        "warnings": [*not_taken_up(policies), *warnings(policies, plan, snapshot)],
         "operator": operator,
         "autoUpgrade": plan.auto_upgrade,
         "counts": {
