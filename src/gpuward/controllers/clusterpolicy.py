@@ -25,6 +25,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.operands.decide import OperandMemory, Reconciliation, decide
 from gpuward.operands.rollout import rollout_of, warned
 from gpuward.policy.nvidiadrivers import PoliciesInForce
+from gpuward.policy.refused import unfollowed_settings, unread_words
 from gpuward.upgrade.limits import unbounded
 
 _Seen = tuple[str, int, frozenset[str]]
@@ -59,7 +60,8 @@ class ClusterPolicyController:
         """Return the writes that the active policy needs, and the status of every policy."""
         rollout = None
         if self._plan is not None and self._seen == _seen(snapshot, policies):
-            rollout = warned(rollout_of(self._plan), unbounded(policies.upgrades, self._plan, snapshot))
+            limits = unbounded(policies.upgrades, self._plan, snapshot)
+            rollout = warned(rollout_of(self._plan), (*limits, *unfollowed_settings(policies), *unread_words(policies)))
         return decide(snapshot, policies.policy, rollout, self._images, now, self._memory)
 
 

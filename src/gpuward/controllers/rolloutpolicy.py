@@ -15,7 +15,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
 from gpuward.policy.kept import kept_problems
 from gpuward.policy.nvidiadrivers import PoliciesInForce
-from gpuward.policy.refused import ending
+from gpuward.policy.refused import ending, unread_words
 from gpuward.policy.rolloutpolicy import ActiveRollout
 
 ACCEPTED = "Accepted"
@@ -53,10 +53,7 @@ class RolloutPolicyController:
             if status := _status(finding, view, now):
                 actions.append(PatchStatus("RolloutPolicy", view.ref, status, why=finding.reason))
         problems = [f"{active.rollout.title}: {problem}" for problem in active.rollout.problems]
-        if active.resume_problem is not None and active.view is not None:
-            problems.append(f"ClusterPolicy {active.view.name}: {active.resume_problem}")
-        problems += [f"NVIDIADriver {each.view.name}: {each.resume_problem}" for each in policies.active
-                     if policies.in_force and each.resume_problem is not None]
+        problems += unread_words(policies)
         if active.view is not None and active.rollout.problems:
             problems += [f"ClusterPolicy {active.view.name}: {problem}" for problem in kept_problems(active.view.body)]
         return Statuses(actions, problems=tuple(problems))

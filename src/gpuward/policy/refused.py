@@ -15,9 +15,22 @@ from gpuward.policy.unmade import why_unmade
 def refusals(drivers: PoliciesInForce) -> tuple[str, ...]:
     """Return what cannot be followed: the ClusterPolicy, each NVIDIADriver while drivers are theirs, and the RolloutPolicy."""
     own = [refusal(drivers, each.view.name) for each in drivers.active] if drivers.in_force else []
+    return tuple(text for text in (refusal(drivers), *own, *unfollowed_settings(drivers)) if text)
+
+
+def unfollowed_settings(drivers: PoliciesInForce) -> tuple[str, ...]:
+    """Return why the RolloutPolicy cannot be followed; nothing if it can."""
     rollout = drivers.policy.rollout
-    settings = f"{rollout.title} cannot be followed: {_first(rollout.problems)}" if rollout.problems else ""
-    return tuple(text for text in (refusal(drivers), *own, settings) if text)
+    return (f"{rollout.title} cannot be followed: {_first(rollout.problems)}",) if rollout.problems else ()
+
+
+def unread_words(drivers: PoliciesInForce) -> tuple[str, ...]:
+    """Return which annotations cannot be read by which people steer a rollout: they count as if they were not there."""
+    policy = drivers.policy
+    found = [(f"ClusterPolicy {policy.view.name}", policy.resume_problem)] if policy.view is not None else []
+    if drivers.in_force:
+        found += [(f"NVIDIADriver {each.view.name}", each.resume_problem) for each in drivers.active]
+    return tuple(f"{title}: {problem}" for title, problem in found if problem is not None)
 
 
 def problems_besides(drivers: PoliciesInForce) -> int:

@@ -16,6 +16,7 @@ from gpuward.model.views import NodeView, PodView
 from gpuward.model.withheld import is_withheld
 from gpuward.policy.clusterpolicy import ActivePolicy
 from gpuward.policy.nvidiadrivers import PoliciesInForce
+from gpuward.policy.refused import unread_words
 from gpuward.upgrade.counts import UNSERVED
 from gpuward.upgrade.limits import unbounded
 
@@ -27,13 +28,14 @@ _CORDON = "until then `kubectl cordon` keeps pods away that would find none"
 
 
 def warnings(policies: PoliciesInForce, plan: Plan, snapshot: Snapshot) -> tuple[str, ...]:
-    """Return what is to be said of limits that bound nothing, of nodes that offer GPUs which no driver pod serves, and of nodes
-    without a container toolkit.
+    """Return what is to be said of limits that bound nothing, of annotations that cannot be read, of nodes that offer GPUs which
+    no driver pod serves, and of nodes without a container toolkit.
     """
     nodes = [name for name in sorted(plan.nodes) if offers_unserved(name, plan, snapshot)]
     offer = "offers" if len(nodes) == 1 else "offer"
     told = (f"{listed(nodes, _MOST)} {offer} GPUs that no driver pod serves: gpuward explain {one}" for one in nodes[:1])
-    return (*unbounded(policies.upgrades, plan, snapshot), *told, *_without_toolkit(policies.policy, plan, snapshot))
+    limits = unbounded(policies.upgrades, plan, snapshot)
+    return (*limits, *unread_words(policies), *told, *_without_toolkit(policies.policy, plan, snapshot))
 
 
 def waits_for_toolkit(node: str, active: ActivePolicy, snapshot: Snapshot) -> PodView | None:
