@@ -6,7 +6,7 @@ import pytest
 
 from gpuward import names
 from gpuward.model.states import State
-from tests.journeys.looking import explanation_of, reason_of
+from tests.journeys.looking import explanation_of, reason_of, status_of
 from tests.journeys.stage import OLD, Stage, on_stage
 from tests.journeys.test_discovery import lose_gpu
 from tests.journeys.test_discovery_in_every_mode import MODES, ask_for, loaded, serving
@@ -137,8 +137,14 @@ def test_a_driver_that_nobody_wants_leaves_pods_on_what_is_loaded_and_comes_back
         await stage.label(NODE, names.DEPLOY_DRIVER, "false")
         await stage.until(lambda: not driver_pods(stage, NODE), within=120)
         await stage.rest(600)
-        assert "pods run on the driver that is loaded" in reason_of(await explanation_of(stage, NODE))
-        await stage.label(NODE, names.DEPLOY_DRIVER, "true")
+        found = await explanation_of(stage, NODE)
+        assert "its label nvidia.com/gpu.deploy.driver=false says that it is to have no driver" in reason_of(found)
+        assert "pods run on the driver that is loaded" in reason_of(found)
+        told = f"the driver pod of {NODE} is gone under pods that use it, as the label nvidia.com/gpu.deploy.driver=false says"
+        assert any(told in one for one in (await status_of(stage))["warnings"])
+        (remedy,) = found.remedies
+        assert remedy.commands == (f"kubectl label node {NODE} nvidia.com/gpu.deploy.driver-",)
+        await stage.label(NODE, names.DEPLOY_DRIVER, None)
         await stage.until(lambda: stage.all_are(State.DONE) and len(uids(stage)) == 2)
         assert loaded(stage) == drivers
         assert {pod["metadata"]["uid"] for pod in stage.workload_pods()} == users

@@ -8,7 +8,7 @@ from shlex import quote
 import msgspec
 
 from gpuward import names
-from gpuward.cli.hostdriver import host_drivers, own_toolkits
+from gpuward.cli.hostdriver import own_toolkits, without_our_drivers
 from gpuward.cli.look import Picture
 from gpuward.cli.podwords import PodWords
 from gpuward.cli.rollouts import PolicyRollout
@@ -111,7 +111,7 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
     if facts is None:
         found = _of_unmanaged(msgspec.structs.replace(bare, unmanaged=_unmanaged(node, picture, upgrades)), snapshot, upgrades)
         return msgspec.structs.replace(found, remedies=(
-            *host_drivers(node, picture, upgrades), *own_toolkits(node, picture, upgrades)) or found.remedies)
+            *without_our_drivers(node, picture, upgrades), *own_toolkits(node, picture, upgrades)) or found.remedies)
     found = msgspec.structs.replace(
         bare,
         status=plan.nodes[name],

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from shlex import quote
 from typing import Final
 
+from gpuward import names
 from gpuward.cli.look import Picture
 from gpuward.model.operand_pods import unready_operands
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.views import NodeView
-from gpuward.report.warned import waits_for_toolkit
+from gpuward.report.warned import lost_its_driver, waits_for_toolkit
 from gpuward.upgrade.remedies import Remedy
 from gpuward.upgrade.remedies.fixes import DecisionFacts
 from gpuward.upgrade.remedies.question import SOON
@@ -20,7 +21,13 @@ _STEP: Final = "driver-validation"
 _TOOLKIT: Final = '{"spec":{"toolkit":{"enabled":true}}}'
 
 
-def host_drivers(node: NodeView, picture: Picture, upgrades: UpgradePolicy) -> Iterator[Remedy]:
+def without_our_drivers(node: NodeView, picture: Picture, upgrades: UpgradePolicy) -> Iterator[Remedy]:
+    """Return what helps a node that gets no driver from us."""
+    yield from _wanted_drivers(node, picture, upgrades)
+    yield from _host_drivers(node, picture, upgrades)
+
+
+def _host_drivers(node: NodeView, picture: Picture, upgrades: UpgradePolicy) -> Iterator[Remedy]:
     """Return what helps where drivers are switched off, and a pod of the node waits for one: nobody can try that on paper."""
     view, snapshot = picture.active.view, picture.snapshot
     if view is None or not picture.active.switched_off or not node.ready:
@@ -36,6 +43,15 @@ def host_drivers(node: NodeView, picture: Picture, upgrades: UpgradePolicy) -> I
                  (f"kubectl logs {quote(waiting.name)} -n {quote(snapshot.namespace)} -c {_STEP}",), after)
     yield Remedy("or have gpuward install drivers: set driver.enabled to true", "the node gets a driver pod",
                  (f"kubectl edit clusterpolicy {quote(view.name)}",), after)
+
+
+def _wanted_drivers(node: NodeView, picture: Picture, upgrades: UpgradePolicy) -> Iterator[Remedy]:
+    """Return what helps where a driver went under pods, as a label of the node says."""
+    if lost_its_driver(node, picture.snapshot) and not picture.active.switched_off:
+        after = DecisionFacts(picture.snapshot, upgrades)
+        yield Remedy("take the label away that keeps the driver from the node, if it is to have one",
+                     "it gets a driver pod again; where that would load another driver, once pods that use GPUs have left",
+                     (f"kubectl label node {quote(node.name)} {names.DEPLOY_DRIVER}-",), after)
 
 
 def own_toolkits(node: NodeView, picture: Picture, upgrades: UpgradePolicy) -> Iterator[Remedy]:

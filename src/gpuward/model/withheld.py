@@ -11,7 +11,14 @@ from collections.abc import Iterable, Mapping, Set
 import msgspec
 
 from gpuward import names
-from gpuward.model.driver import comes_with_driver, heeds_variable, is_driver_daemonset, is_driver_pod, uses_driver
+from gpuward.model.driver import (
+    comes_with_driver,
+    heeds_variable,
+    is_driver_daemonset,
+    is_driver_pod,
+    spares_default_runtime,
+    uses_driver,
+)
 from gpuward.model.record import UNTOLD_DRIVER
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
@@ -35,6 +42,12 @@ def is_withheld(node: NodeView) -> bool:
     """
     lacks = not node.labels.get(names.DEPLOY_DRIVER) and node.labels.get(names.DEPLOY_OPERANDS) != "false"
     return lacks and node.gpu_present and bool(loaded_last(node)) and not is_for_virtual_machines(node)
+
+
+def is_unwanted(node: NodeView) -> bool:
+    """Tell whether people say by its label that a node is to have no driver."""
+    said = node.labels.get(names.DEPLOY_DRIVER) == "false" and node.labels.get(names.DEPLOY_OPERANDS) != "false"
+    return said and node.gpu_present and not is_for_virtual_machines(node)
 
 
 def with_driver(node: NodeView) -> NodeView:
@@ -77,6 +90,13 @@ def loaded_alone(node: NodeView, pods: Iterable[PodView], namespace: str, living
         return None
     emptied = node.state is State.POD_RESTART_REQUIRED and node.unschedulable and not (used or comes or restarted)
     return None if emptied else Loaded(digest, used or held, going)
+
+
+def runs_on_loaded(node: NodeView, snapshot: Snapshot) -> bool:
+    """Tell whether pods of a node use a driver that has no driver pod any more."""
+    pods, spared = snapshot.pods.get(node.name, ()), spares_default_runtime(snapshot)
+    loaded = loaded_alone(node, pods, snapshot.namespace, living_daemonsets(snapshot), spared=spared)
+    return loaded is not None and loaded.used
 
 
 def loaded_last(node: NodeView) -> str:

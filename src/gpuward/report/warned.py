@@ -13,10 +13,9 @@ from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
-from gpuward.model.withheld import is_withheld
+from gpuward.model.withheld import is_unwanted, is_withheld, runs_on_loaded
 from gpuward.policy.clusterpolicy import ActivePolicy
 from gpuward.policy.nvidiadrivers import PoliciesInForce
-from gpuward.policy.refused import unread_words
 from gpuward.upgrade.counts import UNSERVED
 from gpuward.upgrade.limits import unbounded
 
@@ -28,14 +27,26 @@ _CORDON = "until then `kubectl cordon` keeps pods away that would find none"
 
 
 def warnings(policies: PoliciesInForce, plan: Plan, snapshot: Snapshot) -> tuple[str, ...]:
-    """Return what is to be said of limits that bound nothing, of annotations that cannot be read, of nodes that offer GPUs which
-    no driver pod serves, and of nodes without a container toolkit.
+    """Return what is to be said of limits that bound nothing, of nodes that offer GPUs which no driver pod serves or whose driver
+    people took away under pods, and of nodes without a container toolkit.
     """
     nodes = [name for name in sorted(plan.nodes) if offers_unserved(name, plan, snapshot)]
     offer = "offers" if len(nodes) == 1 else "offer"
     told = (f"{listed(nodes, _MOST)} {offer} GPUs that no driver pod serves: gpuward explain {one}" for one in nodes[:1])
-    limits = unbounded(policies.upgrades, plan, snapshot)
-    return (*limits, *unread_words(policies), *told, *_without_toolkit(policies.policy, plan, snapshot))
+    return (*unbounded(policies.upgrades, plan, snapshot), *told, *_taken_away(snapshot),
+            *_without_toolkit(policies.policy, plan, snapshot))
+
+
+def lost_its_driver(node: NodeView, snapshot: Snapshot) -> bool:
+    """Tell whether a node's driver went under pods that use it, since its label says that it is to have none."""
+    return is_unwanted(node) and runs_on_loaded(node, snapshot)
+
+
+def _taken_away(snapshot: Snapshot) -> Iterator[str]:
+    nodes = sorted(name for name, node in snapshot.nodes.items() if lost_its_driver(node, snapshot))
+    for one in nodes[:1]:
+        yield (f"the driver pod of {listed(nodes, _MOST)} is gone under pods that use it, as the label "
+               f"{names.DEPLOY_DRIVER}=false says: gpuward explain {one}")
 
 
 def waits_for_toolkit(node: str, active: ActivePolicy, snapshot: Snapshot) -> PodView | None:

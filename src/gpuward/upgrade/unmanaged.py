@@ -13,7 +13,7 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, NodeView
 from gpuward.model.waits import WaitsFor
-from gpuward.model.withheld import living_daemonsets, loaded_alone
+from gpuward.model.withheld import is_unwanted, runs_on_loaded
 from gpuward.model.workloads import WorkloadKeeper, is_for_virtual_machines
 from gpuward.upgrade.host_driver import told_of_host
 
@@ -42,6 +42,8 @@ def why_unmanaged(
     drivers = driver_daemonsets(snapshot)
     if not drivers:
         return f"there is no driver DaemonSet in namespace {snapshot.namespace}"
+    if is_unwanted(node):
+        return f"its label {names.DEPLOY_DRIVER}=false says that it is to have no driver{_loaded_on(node, snapshot)}"
     if lacking := missing_labels(node, drivers):
         return f"no driver DaemonSet is meant for it: {lacking}{_loaded_on(node, snapshot)}"
     return "no driver pod runs on it yet"
@@ -72,9 +74,7 @@ def _kept(node: NodeView, snapshot: Snapshot, policy: UpgradePolicy, *, managed:
 
 def _loaded_on(node: NodeView, snapshot: Snapshot) -> str:
     """Say that pods need a driver that has no driver pod any more."""
-    pods, spared = snapshot.pods.get(node.name, ()), spares_default_runtime(snapshot)
-    loaded = loaded_alone(node, pods, snapshot.namespace, living_daemonsets(snapshot), spared=spared)
-    return "; its driver pod is gone, and pods run on the driver that is loaded" if loaded is not None and loaded.used else ""
+    return "; its driver pod is gone, and pods run on the driver that is loaded" if runs_on_loaded(node, snapshot) else ""
 
 
 def _running_on(node: NodeView, snapshot: Snapshot) -> str:
