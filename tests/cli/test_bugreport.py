@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import stat
 import subprocess
@@ -128,6 +129,9 @@ def test_credentials_are_left_out_wherever_a_person_has_put_them(tmp_path: Path)
     story()
 
 
+DOCKERS = base64.b64encode(b"$oauthtoken:abc").decode()
+
+
 @pytest.mark.parametrize(("text", "kept"), [
     ("--token=abc next", "--token=<left out> next"), ('{"token":"a b","x":1}', '{"token":"<left out>","x":1}'),
     (r'{\"password\": \"abc\"}', r'{\"password\": \"<left out>\"}'), ("Bearer abcdefghijk", "Bearer <left out>"),
@@ -138,6 +142,12 @@ def test_credentials_are_left_out_wherever_a_person_has_put_them(tmp_path: Path)
     ("tool --password --level 2", "tool --password --level 2"),
     ("pulled with nvapi-abcdefghijklmnopqrstuvwxyz end", "pulled with <left out> end"),
     ("cloned by ghp_abcdefghijklmnopqrstuvwxyz0123456789", "cloned by <left out>"),
+    (f'{{"nvcr.io":{{"username":"u","auth":"{DOCKERS}"}}}}', '{"nvcr.io":{"username":"u","auth":"<left out>"}}'),
+    (r'{"auth":"ab\/cd==","a":1}', '{"auth":"<left out>","a":1}'),
+    (rf'{{\"auth\": \"{DOCKERS}\"}}', r'{\"auth\": \"<left out>\"}'), (f"  auth: {DOCKERS}\n", "  auth: <left out>\n"),
+    (".dockerconfigjson: eyJhdXRocyI6eyJudmNyLmlvIjp7fX19", ".dockerconfigjson: <left out>"),
+    ("decoded eyJhdXRocyI6eyJudmNyLmlvIjp7fX19 from it", "decoded <left out> from it"),
+    ("auth: forbidden", "auth: forbidden"), ("type kubernetes.io/dockerconfigjson", "type kubernetes.io/dockerconfigjson"),
     ('Secret "foo" not found', 'Secret "foo" not found'), ("the secret is safe", "the secret is safe"),
 ])
 def test_what_is_left_out_of_a_text(text: str, kept: str) -> None:
@@ -151,6 +161,13 @@ def test_the_value_after_an_option_is_left_out() -> None:
 def test_an_annotation_that_is_named_like_a_credential_is_left_out() -> None:
     notes = {"acme.io/api-key": "abc", "acme.io/x": "y", "nvidia.com/keyed": "1", "a.kubernetes.io/token-note": "2"}
     assert redacted({"annotations": notes}) == {"annotations": {**notes, "acme.io/api-key": "<left out>"}}
+
+
+def test_a_docker_configuration_in_an_annotation_loses_its_credentials() -> None:
+    login = {"username": "u", "password": "abc", "auth": DOCKERS, "identitytoken": "abc"}
+    kept = redacted({"annotations": {"theirs": json.dumps({"auths": {"nvcr.io": login}})}})
+    assert json.loads(kept["annotations"]["theirs"]) == {"auths": {"nvcr.io": {
+        "username": "u", "password": "<left out>", "auth": "<left out>", "identitytoken": "<left out>"}}}
 
 
 def test_what_may_not_be_read_is_named_and_the_rest_is_there(tmp_path: Path) -> None:

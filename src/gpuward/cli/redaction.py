@@ -6,6 +6,7 @@ decisions depend on.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Mapping
@@ -19,7 +20,10 @@ _KNOWN: Final = re.compile(r"(?:^|[./])(?:nvidia\.com|gpuward\.io|k8s\.io|kubern
 """Of annotations whose values are no credentials, whatever their names have in them."""
 _COPIES: Final = frozenset({"kubectl.kubernetes.io/last-applied-configuration", "objectset.rio.cattle.io/applied"})
 """Annotations that hold the whole object once more, as it was written."""
-_WORD: Final = r"(?:token|secret|passw(?:or)?d|passphrase|credential|(?:api|access|private|license)[_-]?key)[\w.-]{0,64}"
+_VALUES: Final = frozenset({"auth", "identitytoken", "registrytoken", "token", "password", "passwd", "passphrase"})
+"""Fields of objects, such as a Docker configuration in an annotation, whose texts are credentials."""
+_WORD: Final = (r"(?:token|secret|passw(?:or)?d|passphrase|credential|dockerconfigjson|dockercfg|"
+                r"(?:api|access|private|license)[_-]?key)[\w.-]{0,64}")
 """Said before a value in a text; bounded, as whoever writes a log chooses what is matched here."""
 _GIVEN: Final = rf"({_WORD}\\?[\"']?[ \t]{{0,8}}[=:][ \t]{{0,8}})"
 _OPTION_THEN: Final = rf"((?<![\w.-])--[\w.-]{{0,64}}{_WORD}[ \t]{{1,8}})"
@@ -33,10 +37,15 @@ _SECRETS: Final = (
     (re.compile(r"(://)[^/\s:@'\"]{0,256}:[^/\s@'\"]{1,1024}@"), rf"\1{LEFT_OUT}@"),
     (re.compile(rf"{_GIVEN}(\\?[\"'])(?:(?!\2).){{0,4096}}\2", re.IGNORECASE), rf"\1\2{LEFT_OUT}\2"),
     (re.compile(rf"{_GIVEN}[^\s\"'\\,;&\[{{<][^\s\"'\\,;&]*", re.IGNORECASE), rf"\1{LEFT_OUT}"),
+    (re.compile(r"((\\{0,7}[\"'])auth\2[ \t]{0,8}[=:][ \t]{0,8}\2)(?:(?!\2).){1,4096}", re.IGNORECASE), rf"\1{LEFT_OUT}"),
     (re.compile(rf"{_OPTION_THEN}(\\?[\"'])(?:(?!\2).){{0,4096}}\2", re.IGNORECASE), rf"\1\2{LEFT_OUT}\2"),
     (re.compile(rf"{_OPTION_THEN}[^\s\"'\\,;&\[{{<-][^\s\"'\\,;&]*", re.IGNORECASE), rf"\1{LEFT_OUT}"),
+    (re.compile(r"\beyJhdXRoc[\w+/-]{8,}={0,2}"), LEFT_OUT),  # a whole configuration of Docker's, in base64
     (re.compile(r"\b(?:gh[pousr]_\w{20,255}|nvapi-[\w-]{20,255}|AKIA[0-9A-Z]{16})\b"), LEFT_OUT),  # of GitHub, NGC and AWS
 )
+
+
+_AUTH: Final = re.compile(r"((?<![\w.-])auth[ \t]{0,8}[=:][ \t]{0,8})([\w+/]{4,4096}={0,2})", re.IGNORECASE)
 
 
 def scrubbed(text: str) -> str:
@@ -45,7 +54,16 @@ def scrubbed(text: str) -> str:
     text = "".join([before, *(LEFT_OUT + _after_key(part) for part in keys)])
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
-    return text
+    return _AUTH.sub(_auth, text)
+
+
+def _auth(found: re.Match[str]) -> str:
+    """Return what is written of `auth` without quotes; without what is a user and a password in base64, as Docker has it."""
+    try:
+        is_user = b":" in base64.b64decode(found[2], validate=True)
+    except ValueError:
+        is_user = False
+    return found[1] + LEFT_OUT if is_user else found[0]
 
 
 def _after_key(text: str) -> str:
@@ -73,6 +91,8 @@ def _is_variable(value: Mapping[str, Any]) -> bool:
 
 def _field(key: str, value: Any) -> Any:
     if key in _COPIES:
+        return LEFT_OUT
+    if key.lower() in _VALUES and isinstance(value, str) and value:
         return LEFT_OUT
     if key == "annotations" and isinstance(value, Mapping):
         return {name: _annotation(name, text) for name, text in value.items()}
