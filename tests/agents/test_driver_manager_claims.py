@@ -64,6 +64,23 @@ def test_only_a_claim_of_gpus_is_called_one(tmp_path: Path, driver: str, gpu: bo
     assert bool(place.machine.modules()) is bool(why)
 
 
+@pytest.mark.parametrize(("driver", "keeps"), [(names.DRA_DRIVER, True), ("net.example", False)])
+@pytest.mark.parametrize("policy", [{"restartPolicy": "Always"}, {}], ids=["a sidecar", "an init container"])
+def test_a_container_that_runs_before_the_others_keeps_the_driver_if_it_alone_has_a_claim_of_gpus(
+        tmp_path: Path, policy: dict[str, str], driver: str, keeps: bool) -> None:
+    """Where NVIDIA's DRA driver was installed by a chart of its own the node has no label for it."""
+    place = Place(tmp_path, Claimed(driver))
+    del place.server.node["metadata"]["labels"][DRA]
+    pod = claimant()
+    first = {"name": "first", "resources": pod["spec"]["containers"][0]["resources"], **policy}
+    started = {"initContainerStatuses": [{"name": "first", "state": {"running": {}}}]}
+    place.server.pods = [{**pod, "spec": {**pod["spec"], "initContainers": [first], "containers": [{"name": "main"}]},
+                          "status": {"phase": "Pending", **started}}]
+    why = place.run(BY_OPERATOR)
+    assert why == "the GPUs are in use by pod default/train: stop them, or let the operator empty the node" * keeps
+    assert bool(place.machine.modules()) is keeps
+
+
 def test_a_pod_whose_claim_is_not_found_is_not_evicted(tmp_path: Path) -> None:
     """As where the server knows claims in older versions only: NVIDIA's driver manager passes over them."""
     place = Place(tmp_path, Claimed(""))

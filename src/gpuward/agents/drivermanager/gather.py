@@ -145,6 +145,7 @@ class Gatherer:
         others = [pod for pod in pods if pod.uid not in going]
         holders = {pod.uid for pod in pods if any(claim((pod.namespace, name)).gpu for name in pod.claims)}
         users = _with_pods(self.host.device_users(beside=going), pods, hashes)
+        early = {each["metadata"]["uid"] for each in found if _runs_early(each, _has_claims)} & holders
         using = holders | {user.pod_uid for user in users} | {pod.uid for pod in pods if pod.uses_gpu}
         return dataclasses.replace(
             facts,
@@ -152,7 +153,8 @@ class Gatherer:
                            or (pod.of_daemonset and pod.uid in using
                                and any(MARKER in facts.labels.get(key, "") for key in selected[pod.uid]))),
             validations=validations,
-            gpu_pods=tuple(pod for pod in pods if pod.uses_gpu and not pod.idle_claim and pod.uid in running - going
+            gpu_pods=tuple(pod for pod in pods if pod.uses_gpu and (not pod.idle_claim or pod.uid in early)
+                           and pod.uid in running - going
                            and not comes_with_driver(pod, self.settings.namespace)),
             claimants=tuple(pod for pod in others if pod.uid in holders),
             to_evict=pods_to_evict(others, rules, self.settings.namespace),
@@ -284,7 +286,11 @@ def _is_running(container: Object) -> bool:
 
 def _has_gpu(container: Object) -> bool:
     """Tell whether a container was given GPUs, by a resource or by a claim."""
-    return bool((container.get("resources") or {}).get("claims")) or _asks_for_gpu(container)
+    return _has_claims(container) or _asks_for_gpu(container)
+
+
+def _has_claims(container: Object) -> bool:
+    return bool((container.get("resources") or {}).get("claims"))
 
 
 def _asks_for_gpu(container: Object) -> bool:
