@@ -13,6 +13,7 @@ from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
+from gpuward.model.waves import REST, WavePhase
 from gpuward.model.withheld import is_unwanted, is_withheld, runs_on_loaded
 from gpuward.policy.clusterpolicy import ActivePolicy
 from gpuward.policy.nvidiadrivers import PoliciesInForce
@@ -33,8 +34,8 @@ def warnings(policies: PoliciesInForce, plan: Plan, snapshot: Snapshot) -> tuple
     nodes = [name for name in sorted(plan.nodes) if offers_unserved(name, plan, snapshot)]
     offer = "offers" if len(nodes) == 1 else "offer"
     told = (f"{listed(nodes, _MOST)} {offer} GPUs that no driver pod serves: gpuward explain {one}" for one in nodes[:1])
-    return (*unbounded(policies.upgrades, plan, snapshot), *told, *_taken_away(snapshot),
-            *_without_toolkit(policies.policy, plan, snapshot))
+    toolkit = _without_toolkit(policies.policy, plan, snapshot)
+    return (*unbounded(policies.upgrades, plan, snapshot), *_empty_waves(plan), *told, *_taken_away(snapshot), *toolkit)
 
 
 def lost_its_driver(node: NodeView, snapshot: Snapshot) -> bool:
@@ -47,6 +48,16 @@ def _taken_away(snapshot: Snapshot) -> Iterator[str]:
     for one in nodes[:1]:
         yield (f"the driver pod of {listed(nodes, _MOST)} is gone under pods that use it, as the label "
                f"{names.DEPLOY_DRIVER}=false says: gpuward explain {one}")
+
+
+def _empty_waves(plan: Plan) -> Iterator[str]:
+    """Say which waves try nothing, as no node is in them: what waits for one that had begun says so itself."""
+    for rollout in plan.waves:
+        whose = f" of NVIDIADriver {rollout.driver}" if rollout.driver else ""
+        for wave in rollout.waves:
+            if wave.phase is WavePhase.DONE and wave.name != REST and not wave.total and not wave.left:
+                yield (f"no node counts in wave {wave.name} of the RolloutPolicy{whose} (see its nodeSelector): later waves do "
+                       "not wait")
 
 
 def waits_for_toolkit(node: str, active: ActivePolicy, snapshot: Snapshot) -> PodView | None:
