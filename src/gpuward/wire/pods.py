@@ -183,6 +183,8 @@ def _placed_by(spec: WirePodSpec) -> dict[str, str]:
 
 
 def _waiting(status: _Status, containers: list[_ContainerStatus]) -> str:
+    if status.phase == "Failed" and status.reason:  # its kubelet has evicted or refused it, whatever its containers look like
+        return status.reason
     for one in containers:
         if one.state.waiting and not one.ready:
             return one.state.waiting.reason
