@@ -13,6 +13,7 @@ import msgspec
 from gpuward import names
 from gpuward.model.domains import DomainLimit
 from gpuward.model.driver_images import ImageMissing
+from gpuward.model.plan import NodeStatus
 from gpuward.model.reasons import Reason
 from gpuward.model.staging import OnFailure
 from gpuward.model.states import IN_PROGRESS, State
@@ -166,11 +167,20 @@ def _do_without_images(question: Question) -> Iterator[Candidate]:
 
 def _go_on(question: Question) -> Iterator[Candidate]:
     what = question.hold.what
-    if isinstance(what, NewDriverFails) and (status := question.plan.nodes.get(what.node)) is not None and status.podless:
+    status = question.plan.nodes.get(what.node) if isinstance(what, NewDriverFails) else None
+    podless = status is not None and status.podless
+    if isinstance(what, NewDriverFails) and podless:
         yield look_at(what.node, "on which no driver pod is made")
-    else:
+    elif isinstance(what, NewDriverFails) and status is not None and _is_unvalidated(status):
+        yield look_at(what.node, "whose driver is loaded, and not validated")
+    if not podless:
         yield from take_back(question)
     yield policy_fixes.resume(question.case, question.now)
+
+
+def _is_unvalidated(status: NodeStatus) -> bool:
+    """Tell whether the driver of a node in trouble came up, and something after it did not: another may fare the same."""
+    return status.failure is not None and status.failure.state is State.VALIDATION_REQUIRED
 
 
 def _try_again(question: Question) -> Iterator[Candidate]:
