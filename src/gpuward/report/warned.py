@@ -17,6 +17,7 @@ from gpuward.model.waves import REST, WavePhase
 from gpuward.model.withheld import is_unwanted, is_withheld, runs_on_loaded
 from gpuward.policy.clusterpolicy import ActivePolicy
 from gpuward.policy.nvidiadrivers import PoliciesInForce
+from gpuward.policy.refused import unread_words
 from gpuward.upgrade.counts import UNSERVED
 from gpuward.upgrade.limits import unbounded
 
@@ -28,14 +29,14 @@ _CORDON = "until then `kubectl cordon` keeps pods away that would find none"
 
 
 def warnings(policies: PoliciesInForce, plan: Plan, snapshot: Snapshot) -> tuple[str, ...]:
-    """Return what is to be said of limits that bound nothing, of nodes that offer GPUs which no driver pod serves or whose driver
-    people took away under pods, and of nodes without a container toolkit.
+    """Return what is to be said of limits that bound nothing, of annotations that cannot be read, of nodes that offer GPUs which
+    no driver pod serves or whose driver people took away under pods, and of nodes without a container toolkit.
     """
     nodes = [name for name in sorted(plan.nodes) if offers_unserved(name, plan, snapshot)]
     offer = "offers" if len(nodes) == 1 else "offer"
     told = (f"{listed(nodes, _MOST)} {offer} GPUs that no driver pod serves: gpuward explain {one}" for one in nodes[:1])
-    toolkit = _without_toolkit(policies.policy, plan, snapshot)
-    return (*unbounded(policies.upgrades, plan, snapshot), *_empty_waves(plan), *told, *_taken_away(snapshot), *toolkit)
+    settings = (*unbounded(policies.upgrades, plan, snapshot), *unread_words(policies), *_empty_waves(plan))
+    return (*settings, *told, *_taken_away(snapshot), *_without_toolkit(policies.policy, plan, snapshot))
 
 
 def lost_its_driver(node: NodeView, snapshot: Snapshot) -> bool:
