@@ -53,7 +53,7 @@ ADVICE: Final[dict[Reason, Advice]] = {
     Reason.NODE_NOT_READY: Advice(
         Act.YES, "The kubelet does not answer or says that the node is not Ready. Its pods could neither be evicted nor started.",
         "`kubectl describe node NODE` says what it lacks. Repair it, remove it from the cluster, or leave it out with `gpuward "
-        "skip NODE`. The others go on meanwhile."),
+        "skip NODE`. The others go on meanwhile, as far as maxUnavailable lets them: it counts as out of service."),
     Reason.DRIVER_POD_MISSING: Advice(
         Act.LATER, "A DaemonSet is to make a driver pod here and has not done so yet. Mostly that takes seconds.",
         "If it lasts, `gpuward explain NODE` names the labels or taints in the way; `kubectl describe daemonset` in the "
