@@ -54,6 +54,8 @@ async def test_a_failed_node_that_gets_no_driver_pod_stops_the_rollout_in_words_
     await taint(stage, broken)
     await stage.rest(3000)
     assert (stage.state(broken), stage.hold(broken)) == ("upgrade-failed", "DriverPodMissing")
+    waits = "DriverPodMissing: waits for the DaemonSet to make a driver pod on this node"
+    assert stage.events(broken)[-1] == waits, "the event before says that it is tried again by itself"
     assert stage.hold(last) == "NoNodeMayStart", "nothing brings it back but somebody"
     assert condition_of(stage)[1] == "NoNodeMayStart"
     assert broken in reason_of(await explanation_of(stage, last))
