@@ -89,7 +89,7 @@ def test_alerts_are_about_all_reasons_that_stop_a_rollout_or_need_somebody() -> 
              Reason.APPROVAL_REQUIRED, Reason.ABORTED, Reason.IMAGE_NOT_STAGED}
     stops = {str(reason) for reason in Reason if reason.concerns_fleet and not reason.is_turn and reason not in meant}
     unmade = {Reason.DRIVER_POD_MISSING, Reason.VALIDATOR_MISSING}
-    """What mostly takes seconds: after half an hour something keeps the pod away, and a node that was done has no deadline."""
+    """What mostly takes seconds: after twenty minutes something keeps the pod away, and a node that was done has no deadline."""
     needs = {str(reason) for reason in Reason if reason.needs_person or reason in unmade}
     assert listed("GpuwardRolloutStopped") == stops
     assert listed("GpuwardNodeHeld") | listed("GpuwardNodeFailed") == needs
