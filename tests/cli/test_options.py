@@ -54,7 +54,7 @@ def test_options_change_a_copy_of_the_policy() -> None:
 
 
 @pytest.mark.parametrize(("text", "problem"), [
-    ("a: [", "write valid YAML"), ("a: 2026-13-45", "write valid YAML"),
+    ("a: [", "write valid YAML"), ("a: 2026-13-45", "write valid YAML"), ("a: &a {b: *a}", "write valid YAML"),
     ("kind: Pod", "a ClusterPolicy in it"), ("kind: ClusterPolicy", "metadata.name"),
 ])
 def test_a_bad_policy_file_is_named(tmp_path: Path, text: str, problem: str) -> None:

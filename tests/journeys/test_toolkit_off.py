@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpuward import names
+from gpuward.kube import resources
 from tests.journeys.looking import explanation_of, obey, status_of
 from tests.journeys.stage import NEW, Stage, on_stage
 
@@ -40,3 +42,16 @@ async def test_a_validator_that_hangs_for_another_reason_is_no_matter_of_the_too
     await stage.rest(1200)
     assert OFF not in await helps(stage, "gpu-1")
     assert not (await status_of(stage))["warnings"]
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_device_plugin_that_comes_anew_is_told_of_outside_of_rollouts_too(stage: Stage) -> None:
+    await stage.installed()
+    await stage.patch_policy("toolkit/enabled", False)
+    await stage.rest(120)
+    plugin, = stage.pods(names.DEVICE_PLUGIN_APP, "gpu-1")
+    await stage.user.delete(resources.PODS, plugin["metadata"]["name"], names.DEFAULT_NAMESPACE)
+    await stage.rest(1200)
+    (warning,) = (await status_of(stage))["warnings"]
+    assert warning.startswith(f"{OFF}, and on gpu-1 pods")
+    assert OFF in (await explanation_of(stage, "gpu-1")).remedies[0].do

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,9 +51,11 @@ def _objects(option: str, file: str) -> Iterator[Object]:
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
         documents = list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+        json.dumps(documents, default=str, skipkeys=True)
     except OSError as error:
         raise InputError(option, file, f"name a file that can be read: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError) as error:  # a date that no calendar has is a ValueError
+    # A date that no calendar has is a ValueError, as is an alias of what it is in.
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError(option, file, f"write valid YAML: {' '.join(str(error).split())}") from error
     while documents:
         found = documents.pop(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,11 @@ def read_policy(file: str) -> Mapping[str, Any]:
     """
     try:
         documents = list(yaml.safe_load_all(Path(file).read_text(encoding="utf-8")))
+        json.dumps(documents, default=str, skipkeys=True)
     except OSError as error:
         raise InputError("--policy", file, f"name a file that can be read: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError) as error:  # a date that no calendar has is a ValueError
+    # A date that no calendar has is a ValueError, as is an alias of what it is in.
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError("--policy", file, f"write valid YAML: {' '.join(str(error).split())}") from error
     for document in documents:
         if isinstance(document, Mapping) and document.get("kind") == "ClusterPolicy":

@@ -65,8 +65,10 @@ def waits_for_toolkit(node: str, active: ActivePolicy, snapshot: Snapshot) -> Po
     """Return a pod of a node that its container runtime does not start, where the container toolkit is switched off."""
     if active.valid is None or active.valid.spec.toolkit.is_enabled:
         return None
+    waits_for_people = bool(active.valid.spec.device_plugin.config.name)
+    apps = _OF_RUNTIME_CLASS if waits_for_people else (*_OF_RUNTIME_CLASS, names.DEVICE_PLUGIN_APP)
     return next((pod for pod in unready_operands(snapshot.pods.get(node, ()), snapshot.namespace)
-                 if pod.labels.get("app") in _OF_RUNTIME_CLASS and not pod.begun and _reason(pod) in _NOT_STARTED), None)
+                 if pod.labels.get("app") in apps and not pod.begun and _reason(pod) in _NOT_STARTED), None)
 
 
 def _reason(pod: PodView) -> str:
