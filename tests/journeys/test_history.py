@@ -18,7 +18,6 @@ from gpuward.report.rollouts import PastRollout, past_rollouts
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.messages import Answer, Request
 from kubesandbox.sim.faults import Fault
-from kubesandbox.sim.objects import is_terminating
 from tests.contract.api import APPLY_PATCH
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
 from tests.journeys.test_nvidiadriver import driver_pods, make, nvidia_driver, set_driver
@@ -127,7 +126,6 @@ async def test_a_pause_is_time_out_of_service_and_no_time_of_a_step(stage: Stage
     await stage.upgrade_to()
     await stage.until(lambda: "pod-restart-required" in stage.states().values())
     (node,) = [name for name, state in stage.states().items() if state == "pod-restart-required"]
-    await stage.until(lambda: any(map(is_terminating, stage.pods(names.DRIVER_APP, node))))
     await stage.patch_policy("driver/upgradePolicy/autoUpgrade", False)
     await stage.rest(5000)
     await stage.patch_policy("driver/upgradePolicy/autoUpgrade", True)

@@ -306,32 +306,41 @@ def test_a_node_whose_device_plugin_does_not_stop_says_so_and_is_trouble_once_it
     scenario()
 
 
-@on_stage(gpu_nodes=3)
-async def test_an_upgrade_fails_whose_node_leaves_and_whose_device_plugin_does_not_stop_and_others_see_it(stage: Stage) -> None:
-    await by_nvidia_driver(stage)
-    await stage.until(lambda: State.POD_RESTART_REQUIRED in stage.states().values(), within=900)
-    node = next(name for name, state in stage.states().items() if state == State.POD_RESTART_REQUIRED)
-    stage.sandbox.faults.add(Fault(FaultKind.STUCK_TERMINATING, node=node, pod=f"{names.DEVICE_PLUGIN_APP}-*"))
-    plugin, = stage.pods(names.DEVICE_PLUGIN_APP, node)
-    await _without_operands(stage, node)
-    await stage.rest(1200)
-    shown = (await status_of(stage))["counts"]
-    assert (shown["total"], shown["inProgress"]) == (3, 1)
-    await stage.rest(86400)
-    assert (stage.cordons(), stage.hold(node)) == ([node], "DoesNotStop")
-    told = await explanation_of(stage, node)
-    assert plugin["metadata"]["name"] in reason_of(told)
-    assert plugin["metadata"]["name"] in told.remedies[0].do
-    shown = (await status_of(stage))["counts"]
-    assert (shown["total"], shown["inProgress"], shown["failed"]) == (3, 0, 1)
-    assert set(map(stage.hold, stage.states())) == {"DoesNotStop", "NoNodeMayStart"}
-    assert "after 1800 s), and is given back once that pod has gone" in condition_of(stage)[2]
-    stage.sandbox.faults.clear()
-    await stage.until(lambda: not stage.state(node) and not stage.cordoned(node))
-    others = [name for name in stage.states() if name != node]
-    await stage.until(lambda: all(stage.state(name) == State.DONE for name in others), within=3600)
-    assert {stage.driver(name) for name in others} == {NEW}
-    assert torn(stage) == []
+@pytest.mark.parametrize("leave", [_to_a_host, _without_operands])
+def test_an_upgrade_fails_whose_node_leaves_and_whose_device_plugin_does_not_stop_and_others_see_it(leave: Change) -> None:
+    @on_stage(gpu_nodes=3)
+    async def scenario(stage: Stage) -> None:
+        await by_nvidia_driver(stage)
+        await stage.until(lambda: State.POD_RESTART_REQUIRED in stage.states().values(), within=900)
+        node = next(name for name, state in stage.states().items() if state == State.POD_RESTART_REQUIRED)
+        stage.sandbox.faults.add(Fault(FaultKind.STUCK_TERMINATING, node=node, pod=f"{names.DEVICE_PLUGIN_APP}-*"))
+        plugin, = stage.pods(names.DEVICE_PLUGIN_APP, node)
+        if leave is _to_a_host:
+            await stage.patch_policy("sandboxWorkloads", {"enabled": True})
+        await leave(stage, node)
+        await stage.rest(1200)
+        shown = (await status_of(stage))["counts"]
+        assert (shown["total"], shown["inProgress"]) == (3, 1)
+        await stage.rest(86400)
+        assert (stage.cordons(), stage.hold(node)) == ([node], "DoesNotStop")
+        told = await explanation_of(stage, node)
+        assert plugin["metadata"]["name"] in reason_of(told)
+        assert plugin["metadata"]["name"] in told.remedies[0].do
+        shown = (await status_of(stage))["counts"]
+        failed = int(leave is _without_operands)  # in a pause no upgrade fails: it stands still
+        assert (shown["total"], shown["inProgress"], shown["failed"]) == (3, 1 - failed, failed)
+        if leave is _without_operands:
+            assert set(map(stage.hold, stage.states())) == {"DoesNotStop", "NoNodeMayStart"}
+            assert "after 1800 s), and is given back once that pod has gone" in condition_of(stage)[2]
+        stage.sandbox.faults.clear()
+        await stage.until(lambda: not stage.state(node) and not stage.cordoned(node))
+        if leave is _without_operands:
+            others = [name for name in stage.states() if name != node]
+            await stage.until(lambda: all(stage.state(name) == State.DONE for name in others), within=3600)
+            assert {stage.driver(name) for name in others} == {NEW}
+        assert torn(stage) == []
+
+    scenario()
 
 
 @pytest.mark.parametrize("gap", [0.0, 0.6, 1.6, 3.0])

@@ -8,7 +8,7 @@ from gpuward import names
 from gpuward.kube import resources
 from gpuward.model.states import State
 from kubesandbox.sim.objects import is_terminating
-from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_node_workload import torn
 
 
@@ -55,26 +55,5 @@ def test_a_node_whose_device_plugin_is_being_replaced(into: float, gap: float) -
         await driver_goes(stage)
         await stage.rest(gap)
         await comes_too_late(stage)
-
-    scenario()
-
-
-@pytest.mark.parametrize("into", [0.1, 1.0])
-def test_a_pause_meanwhile_returns_an_idle_node(into: float) -> None:
-    """Its driver is untouched: it serves on, and is upgraded after the pause."""
-    @on_stage(gpu_nodes=1)
-    async def scenario(stage: Stage) -> None:
-        await stage.installed()
-        await stage.rest(60)
-        await stage.upgrade_to(NEW)
-        await stage.until(lambda: "paused" in stage.labels("gpu-1")[names.DEPLOY_PLUGIN])
-        await stage.rest(into)
-        await stage.patch_policy("driver/upgradePolicy/autoUpgrade", False)
-        await stage.rest(60)
-        assert (stage.drivers(), stage.cordons(), torn(stage)) == ([OLD], [], [])
-        assert stage.labels("gpu-1")[names.DEPLOY_PLUGIN] == "true"
-        await stage.patch_policy("driver/upgradePolicy/autoUpgrade", True)
-        await stage.upgraded(NEW)
-        assert torn(stage) == []
 
     scenario()

@@ -46,7 +46,7 @@ def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgr
         return pause(node, Hold(node.unserved, node.record.since), now)
     if node.state in MAINTENANCE:
         return pause(node, Hold(Plain(Reason.MAINTENANCE), node.record.since), now)
-    if node.untouched and node.loaded and _goes_back(node, policy):
+    if policy.unowned and node.untouched and node.loaded and (node.state in UNDISTURBED or _is_spared(node)):
         return _sent_back(node, now)
     if policy.unowned and node.driver is not None and node.driver.orphan:
         if node.loaded and node.driver_pods == 1 and not (node.driver_leaving or policy.invalid):
@@ -59,17 +59,6 @@ def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgr
         return path
     hold = _stands_still(node, policy, now)
     return msgspec.structs.replace(pause(node, hold, now), retry_at=hold.until)
-
-
-def _goes_back(node: NodeFacts, policy: UpgradePolicy) -> bool:
-    """Tell whether a node under way returns to the queue: nobody is to drive it any more, or it was idle, and what offers its
-    GPUs was just to go before its driver. It would be out of service for nothing, for as long as the pause lasts.
-    """
-    if policy.unowned:
-        return node.state in UNDISTURBED or _is_spared(node)
-    course = node.record.course
-    was_idle = course is None or not course.evicted
-    return was_idle and bool(node.record.stopping) and _is_spared(node) and node.leaving is None
 
 
 def _is_spared(node: NodeFacts) -> bool:
