@@ -59,8 +59,8 @@ def about_to_be_refused(node: NodeFacts, now: float) -> Wait | None:
 
 def offering_again(path: NodeProgress) -> NodeProgress:
     """Return a node's path with the label given back that was paused, where its driver does not go: the one that it has serves,
-    or none comes whose driver manager would do so. It stays with our cordon, in a pause too: a deletion of the driver pod that had
-    no answer may be on its way.
+    or none comes whose driver manager would do so. It stays with our cordon, in a pause too: a deletion of the driver pod that
+    had no answer may be on its way.
     """
     node, value = path.node, path.node.node.labels.get(names.DEPLOY_PLUGIN, "")
     going = node.state in _EMPTIED and node.unschedulable

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import time
 from collections import Counter
@@ -12,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gpuward import errors, names
-from gpuward.agents.api import PASSING, STARTING_SECONDS, ApiServer, asked_pause
+from gpuward.agents.api import PASSING, ApiServer
 from gpuward.agents.drivermanager.events import NodeEvents
 from gpuward.agents.drivermanager.facts import Settings
 from gpuward.agents.drivermanager.gather import DIGEST_FILE, DRIVER_ROOT, MOUNT_HELD, PID_FILE, SAYS_READY, Gatherer, host_driver
 from gpuward.agents.drivermanager.newcomers import Newcomers
 from gpuward.agents.drivermanager.plan import give_back, next_step, users_of_gpus
+from gpuward.agents.drivermanager.refusals import Refusals
 from gpuward.agents.drivermanager.steps import (
     Clean,
     Cordon,
@@ -33,10 +33,9 @@ from gpuward.agents.drivermanager.steps import (
 )
 from gpuward.agents.drivermanager.vfio import PCI, bound_to_vfio
 from gpuward.agents.host import Host, HostError, KernelBusyError, ModuleInUseError
-from gpuward.agents.telling import Teller, within_bytes
+from gpuward.agents.telling import Teller
 from gpuward.agents.waiting import ToldToEndError, no_more_signals
 from gpuward.model.views import Ref
-from gpuward.upgrade.forbidden import lacks_right
 
 HOUR: Final = 3600.0
 DEADLINES: Final = {Wait.OPERANDS: 300.0, Wait.DRA_PLUGIN: 300.0, Wait.DEVICES: 300.0, Wait.MACHINES: 300.0,
@@ -64,11 +63,7 @@ LOOKING_AGAIN: Final = 60.0
 """Seconds in which others may be faster, one time after the other."""
 GIVING_BACK: Final = 15.0
 """Seconds in which the node is tried to be given back: the kubelet may give the pod 30 to end. A request may take some more."""
-LONGEST_PAUSE: Final = 10.0
-"""Seconds until a pod whose eviction was refused is asked again, at most; each pause takes twice as long as the one before."""
 NOTHING: Final = Finish({}, uncordon=False)
-LONGEST_REFUSAL: Final = 300
-"""Bytes of the words with which an eviction is refused. Webhooks write them."""
 
 
 class DriverManagerError(errors.GpuwardError):
@@ -93,9 +88,7 @@ class DriverManager:
     worked: Callable[[], float] = _processor_seconds
     _since: dict[Wait, float] = field(default_factory=dict, init=False)
     _events: NodeEvents = field(init=False)
-    _refused: dict[Ref, str] = field(default_factory=dict, init=False)
-    _again: dict[Ref, tuple[float, float]] = field(default_factory=dict, init=False)
-    """When a pod whose eviction was refused is asked again, and how long the pause after that is."""
+    _refusals: Refusals = field(default_factory=Refusals, init=False)
     _newcomers: Newcomers = field(default_factory=Newcomers, init=False)
     _outrun: float | None = field(default=None, init=False)
     """Since when others have been faster."""
@@ -139,7 +132,7 @@ class DriverManager:
         before = self.worked()
         gathered = gatherer.gather()
         self._rest = min(max(EVERY, RESTS * (self.worked() - before)), LONGEST_REST)
-        facts = dataclasses.replace(gathered, refused=self._refused, stuck=self._stuck, undone=self._undone)
+        facts = dataclasses.replace(gathered, refused=self._refusals.told, stuck=self._stuck, undone=self._undone)
         step = next_step(facts, self.settings, self._overdue())
         # Who uses a GPU for a moment now and then is not one who has not ended; who keeps modules from going for ever is.
         if not (self._gone or isinstance(step, Unload) or users_of_gpus(facts)):
@@ -240,17 +233,17 @@ class DriverManager:
     def _evict(self, pods: tuple[Ref, ...], wait: Wait) -> None:
         self._since.setdefault(wait, self.monotonic())
         evicted = [pod for pod in self._newcomers.due(pods, wait, self.monotonic())
-                   if wait not in self._overdue() and self._is_evicted(pod, wait)]  # each may take a webhook its time
+                   if wait not in self._overdue() and self._is_evicted(pod)]  # each may take a webhook its time
         self._newcomers.evicted(evicted, self.monotonic())
-        asked = [f"{pod.namespace}/{pod.name}" + (f" ({self._refused[pod]})" if pod in self._refused else "") for pod in pods]
+        refused = self._refusals.told
+        asked = [f"{pod.namespace}/{pod.name}" + (f" ({refused[pod]})" if pod in refused else "") for pod in pods]
         again = f": {', '.join(back[:5])} came again after evictions" if (back := self._newcomers.returning(pods)) else ""
         more = f" and {len(asked) - 5} more" * (len(asked) > 5)
         self._wait(wait, f"waiting: pods {', '.join(asked[:5])}{more} to go{again}")
 
-    def _is_evicted(self, pod: Ref, wait: Wait) -> bool:
+    def _is_evicted(self, pod: Ref) -> bool:
         """Ask a pod to go if it may be asked now; return whether it does."""
-        due, pause = self._again.get(pod, (-math.inf, EVERY))
-        if self.monotonic() < due:
+        if not self._refusals.is_due(pod, self.monotonic()):
             return False
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod.name, "namespace": pod.namespace},
                 "deleteOptions": {"preconditions": {"uid": pod.uid}}}
@@ -259,12 +252,10 @@ class DriverManager:
         except errors.NotFound:
             return False
         except (errors.ApiError, errors.Unreachable) as error:  # of this pod alone, as of one whose namespace goes
-            if lacks_right(str(error)) and self.monotonic() - self._since[wait] >= STARTING_SECONDS:
+            if self._refusals.refused(pod, error, self.monotonic()):
                 raise DriverManagerError(f"pod {pod} cannot be evicted: {error}") from None
-            self._refused[pod] = within_bytes(str(error), LONGEST_REFUSAL)
-            self._again[pod] = self.monotonic() + max(pause, asked_pause(error)), min(2 * pause, LONGEST_PAUSE)
             return False
-        self._refused.pop(pod, None)
+        self._refusals.granted(pod)
         self.teller.say(f"evicted pod {pod.namespace}/{pod.name}")
         return True
 
