@@ -74,7 +74,7 @@ async def test_one_that_stays_away_is_in_force_for_a_minute(stage: Stage) -> Non
     await stage.user.delete(resources.ROLLOUT_POLICIES, "default")
     await stage.rest(50)
     assert (stage.drivers(), stage.cordons()) == ([OLD], [])
-    assert [line["rolloutPolicy"] for line in stage.log if "was deleted: it stays in force" in line["msg"]] == ["default"]
+    assert [line["rolloutPolicy"] for line in stage.log if "it stays in force for a minute" in line["msg"]] == ["default"]
     await stage.until(lambda: stage.drivers() == [NEW] and not stage.cordons(), within=1800)
     assert not [line for line in stage.log if line["level"] == "error"]
 
@@ -106,5 +106,5 @@ async def test_one_that_stays_away_is_remembered_for_a_minute(stage: Stage) -> N
     await stage.until(lambda: stage.drivers() == [NEW] and not stage.cordons(), within=1800)
     await stage.restart_operator()
     await stage.rest(30)
-    gone = [line for line in stage.log if "was deleted: it stays in force" in line["msg"]]
+    gone = [line for line in stage.log if "it stays in force for a minute" in line["msg"]]
     assert len(gone) == 1, "it is forgotten by then"

@@ -57,7 +57,7 @@ class RolloutPolicies:
                 self._ends.cancel()
                 self._ends = None
         elif self._last is not None and self._ends is None:
-            self._log.info("The RolloutPolicy was deleted: it stays in force for a minute, unless another one comes",
+            self._log.info("The RolloutPolicy is not there any more: it stays in force for a minute, unless one comes",
                            rolloutPolicy=self._last.name)
             self._ends = asyncio.get_running_loop().call_later(LINGERS, self._forget)
 
