@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
@@ -31,6 +32,8 @@ from gpuward.upgrade.waits import driver_starting
 
 _GENTLE = frozenset({State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED, State.DONE, State.FAILED})
 """Where a node may get while upgrades are paused: none of the steps to these disturbs a workload."""
+ENDED_WITHIN: Final = 60.0
+"""Seconds after which kube-apiserver has ended a request, whoever waits for it."""
 
 
 def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgress:
@@ -47,7 +50,7 @@ def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgr
     if node.state in MAINTENANCE:
         return pause(node, Hold(Plain(Reason.MAINTENANCE), node.record.since), now)
     if policy.unowned and node.untouched and node.loaded and (node.state in UNDISTURBED or _is_spared(node)):
-        return _sent_back(node, now)
+        return _sent_back(node, paused, now)
     if policy.unowned and node.driver is not None and node.driver.orphan:
         if node.loaded and node.driver_pods == 1 and not (node.driver_leaving or policy.invalid):
             return _left_to_nobody(node, now)
@@ -61,13 +64,24 @@ def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgr
     return msgspec.structs.replace(pause(node, hold, now), retry_at=hold.until)
 
 
+def _asked_to_go(node: NodeFacts) -> float:
+    """Return when a driver pod may have been asked to go last by a request that had no answer, or by an earlier leader."""
+    refusal = node.refusals.get(node.driver.ref.uid) if node.driver is not None else None
+    earlier = node.watched_since if node.watched_since > node.record.since else 0.0
+    return max(earlier, refusal.at if refusal is not None else 0.0)
+
+
 def _is_spared(node: NodeFacts) -> bool:
     """Tell whether a node was about to lose its driver, and does not."""
     return node.state is State.POD_RESTART_REQUIRED and node.driver_pods == 1 and not node.driver_leaving
 
 
-def _sent_back(node: NodeFacts, now: float) -> NodeProgress:
-    """Put a node back into service that no NVIDIADriver is for any more, with the driver that nobody has touched."""
+def _sent_back(node: NodeFacts, paused: Hold, now: float) -> NodeProgress:
+    """Put a node back into service that no NVIDIADriver is for any more, with the driver that nobody has touched: a minute
+    later where that may have been asked to go.
+    """
+    if node.state not in UNDISTURBED and now < (until := _asked_to_go(node) + ENDED_WITHIN):
+        return msgspec.structs.replace(pause(node, paused, now), retry_at=until)
     clocks = {key: None for key in (names.WAIT_FOR_JOBS_SINCE,) if key in node.node.annotations}
     path = apply_move(begin(node, now), Move(State.UPGRADE_REQUIRED, uncordon=is_ours(node), annotations=clocks), now)
     return msgspec.structs.replace(path, hold=unfinished(path.node))
