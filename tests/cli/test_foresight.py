@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 
+import pytest
+
+from gpuward.cli.savedplan import Target
+from gpuward.errors import InputError
 from tests.cli.test_diff import ran
 from tests.recorder.test_process import install, process, until
 
@@ -44,3 +49,12 @@ def test_they_end_as_is_asked_for_and_say_what_is_wrong(tmp_path: Path) -> None:
     assert drawn.read_text().startswith("<svg")
     assert absent.returncode == 2
     assert "name a file that can be read" in absent.stderr
+
+
+def test_a_plan_may_go_to_a_pipe_and_into_no_file_that_is_there(tmp_path: Path) -> None:
+    pipe, file = tmp_path / "pipe", tmp_path / "plan.json"
+    os.mkfifo(pipe)
+    file.touch()
+    Target(pipe).check()
+    with pytest.raises(InputError, match="it is there already"):
+        Target(file).check()

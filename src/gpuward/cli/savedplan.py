@@ -76,7 +76,9 @@ class Target:
     """Say into which file a plan goes, and whether it may replace one."""
 
     def __init__(self, path: Path, *, force: bool = False) -> None:
-        self.path, self.force = path, force
+        self.path = path
+        # A terminal, or a pipe, holds nothing that would be lost.
+        self.force = force or (path.exists() and not path.is_file())
 
     def check(self) -> None:
         """See that it replaces nothing that it may not.
