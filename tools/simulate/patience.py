@@ -196,6 +196,7 @@ def nobody_starts_before_its_images_are_there(change: NodeChange, world: Simulat
             if wanted.get("mode") != "Image" or wanted.get("onFailure", "Hold") != "Hold":
                 return None
     out = world.watch.machines.was_without(change.node, change.writer.known["pods"]) and not users_of(machine)
+    out = out or not world.watch.machines.wanted(change.node)  # it is to lose its driver
     if out or world.watch.annotated_by_people(change.node, names.STAGED) or world.watch.is_overwritten(change.node):
         return None
     lacking = [image for image in _images_of(after.target, machine.digest, world) if image not in machine.images]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuward import names
-from tools.simulate.known import known_settings
+from tools.simulate.known import known_settings, turns_drivers_off
 from tools.simulate.policies import EVERY
 from tools.simulate.waves import is_driver
 
@@ -35,7 +35,8 @@ def nobody_starts_outside_the_windows(change: NodeChange, world: SimulatedWorld)
     # The operator goes by the clock of its machine, which may have jumped.
     clocks = {world.now(), world.now() + world.offset}
     decided = [now - seconds for now in clocks for seconds in (0.0, UNDER_WAY / 3, 2 * UNDER_WAY / 3, UNDER_WAY)]
-    first = _is_first(change, after.target, world)
+    off = any(turns_drivers_off(policy) for policy in change.history.policies(change.writer) if policy is not None)
+    first = _is_first(change, after.target, world) and not off  # no wave tries how nodes are without a driver
     if any(_is_open(windows, at) for spec in settings if spec is not None for windows in _that_may_hold(spec, first)
            for at in decided):
         return None
