@@ -64,7 +64,7 @@ async def test_what_the_last_operator_said_before_an_edit_is_not_told(stage: Sta
     await stage.kill_operator()
     assert condition_of(stage)[1] == "Progressing"
     await stage.patch_policy("driver/upgradePolicy/autoUpgrade", False)
-    assert not [line for line in await screen_of(stage, idle=True) if "operator says" in line or "said" in line]
+    assert not [line for line in await screen_of(stage, idle=True) if "operator says" in line or " said:" in line]
 
 
 @on_stage(gpu_nodes=3, upgrade=ONE)
