@@ -279,8 +279,9 @@ class History:
 
     def is_deleted(self, process: Knower, driver: str) -> bool:
         """Tell whether a process may have known that an NVIDIADriver is deleted when it decided."""
-        known = max(process.known["drivers"], process.known["store"])
-        return next((policy for version, _, policy in reversed(self._policies.get(driver, [])) if version <= known), None) is None
+        known, seen = process.known, self._policies.get(driver, [])
+        return any(next((policy for version, _, policy in reversed(seen) if version <= last), None) is None
+                   for last in (known["drivers"], max(known["drivers"], known["store"])))
 
     def every(self, driver: str = "") -> list[Object]:
         """Return the ClusterPolicy, or the NVIDIADriver of a name, in all the versions that there ever were."""

@@ -104,7 +104,8 @@ def grant(snapshot: Snapshot, wanted: Iterable[NodeView], under_way: bool, now: 
 def withdraw(path: NodeProgress) -> NodeProgress:
     """Write a node's memory anew, so that a patch on its way, by which an earlier leader would start it, fails."""
     node = path.node
-    record = msgspec.structs.replace(node.record, since=node.record.since + 0.001)
+    # Times are written in whole milliseconds, cut off: one more than what was read may be a hair less than that.
+    record = msgspec.structs.replace(node.record, since=node.record.since + 0.0015)
     return msgspec.structs.replace(path, node=msgspec.structs.replace(node, record=record), adopted=True)
 
 

@@ -17,7 +17,9 @@ def with_idleness(node: NodeFacts, record: Record, policy: UpgradePolicy, now: f
         return record
     if policy.rollout.opportunistic is None:  # who sets it again must not be told of a time in which nobody looked
         return msgspec.structs.replace(record, idle=0.0) if record.idle else record
-    since = max(record.idle, node.watched_since) if record.idle else now
+    # What is written is cut off at milliseconds: a hair more than what is remembered would be written again in each pass.
+    later = not record.idle or node.watched_since > record.idle + 0.002
+    since = (node.watched_since if record.idle else now) if later else record.idle
     idle = since if node.to_evict.empty else 0.0
     return record if idle == record.idle else msgspec.structs.replace(record, idle=idle)
 
