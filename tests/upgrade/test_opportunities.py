@@ -46,6 +46,16 @@ def test_a_node_starts_when_it_was_idle_for_long_enough_while_somebody_looked() 
     assert used == Hold(IdleAwaited(20.0, ASKED + 120, build.gpu_pod().ref, 1), ASKED, ASKED + 120)
 
 
+def test_a_start_within_the_millisecond_that_is_remembered_writes_nothing() -> None:
+    """What is written is cut off at milliseconds: the same patch would come in each pass."""
+    idle = build.NOW - 10
+    record = build.record(State.UPGRADE_REQUIRED, waiting=ASKED, idle=idle, since=ASKED)
+    snapshot = build.cluster([build.node(state=State.UPGRADE_REQUIRED, remembers=record)], [build.driver_pod()])
+    policy = build.policy(rollout=RolloutSettings(opportunistic=SETTINGS))
+    before = decide(snapshot, policy, build.NOW).actions
+    assert decide(msgspec.structs.replace(snapshot, watched_since=idle + 0.0004), policy, build.NOW).actions == before
+
+
 def test_the_record_keeps_both_times() -> None:
     kept = decode_record(encode_record(Record(since=5.0, waiting=7.0, idle=9.0)))
     assert (kept.waiting, kept.idle) == (7.0, 9.0)

@@ -104,8 +104,7 @@ def grant(snapshot: Snapshot, wanted: Iterable[NodeView], under_way: bool, now: 
 def withdraw(path: NodeProgress) -> NodeProgress:
     """Write a node's memory anew, so that a patch on its way, by which an earlier leader would start it, fails."""
     node = path.node
-    # Times are written in whole milliseconds, cut off: one more than what was read may be a hair less than that.
-    record = msgspec.structs.replace(node.record, since=node.record.since + 0.0015)
+    record = msgspec.structs.replace(node.record, since=node.record.since + 0.001)
     return msgspec.structs.replace(path, node=msgspec.structs.replace(node, record=record), adopted=True)
 
 
