@@ -6,6 +6,7 @@ import json
 from gpuward.names import UPGRADE_ENABLED
 from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.fleet import fleet, gpu_node, operator_place, workloads
+from gpuward.sandbox.machine import HOST_DRIVER_ANNOTATION
 from kubesandbox.builders import namespace
 from kubesandbox.sim.objects import is_ready
 from sandbox_helpers.virtual import started, virtual_with
@@ -35,6 +36,7 @@ async def test_a_fleet_with_a_stack_and_workloads_comes_up(sandbox: Sandbox) -> 
 @with_sandbox
 async def test_an_eviction_asks_the_budget(sandbox: Sandbox) -> None:
     node = gpu_node("gpu-1")
+    node["metadata"]["annotations"][HOST_DRIVER_ANNOTATION] = "550.90.07"
     node["status"]["allocatable"]["nvidia.com/gpu"] = node["status"]["capacity"]["nvidia.com/gpu"] = "8"
     sandbox.add_node(node)
     for obj in workloads(inference=4, training=0, web=0):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuward.sandbox.delays import GpuDelays
 from gpuward.sandbox.hardware import GpuHardware
+from gpuward.sandbox.machine import DRIVER_CONTAINER_READY, HOST_DRIVER_ANNOTATION
 from kubesandbox.sim.objects import is_ready, name_of
 from kubesandbox.sim.simulation import Simulation
 from tests.sandbox.build import Cluster, Object, all_ready, driver, gpu_node, gpu_pod, labelled_gpu_node, play
@@ -15,6 +16,7 @@ def current(cluster: Cluster, name: str) -> Object:
 
 def offering_node(gpus: int = 8) -> Object:
     node = gpu_node("gpu-1", gpus=gpus)
+    node["metadata"]["annotations"][HOST_DRIVER_ANNOTATION] = "550.90.07"
     for field in ("capacity", "allocatable"):
         node["status"][field]["nvidia.com/gpu"] = str(gpus)
     return node
@@ -30,6 +32,21 @@ def test_a_force_deleted_gpu_pod_still_holds_the_gpus_for_a_moment() -> None:
         assert list(cluster.machine("gpu-1").users.values()) == ["ml/train"]
         await cluster.rest(11)
         assert not cluster.machine("gpu-1").users
+
+    play(story)
+
+
+def test_no_container_is_given_gpus_while_no_driver_is_loaded() -> None:
+    async def story() -> None:
+        node = offering_node()
+        del node["metadata"]["annotations"][HOST_DRIVER_ANNOTATION]
+        cluster = Cluster(node)
+        cluster.add(gpu_pod("train"))
+        await cluster.rest(60)
+        assert (current(cluster, "train")["status"]["phase"], cluster.machine("gpu-1").users) == ("Pending", {})
+        cluster.machine("gpu-1").load("550.90.07", "")
+        cluster.machine("gpu-1").write(DRIVER_CONTAINER_READY)
+        await cluster.until(lambda: is_ready(current(cluster, "train")), within=10)
 
     play(story)
 

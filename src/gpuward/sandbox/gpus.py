@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING, Final
 from gpuward.model.workloads import is_vm_gpu
 from gpuward.names import GPU_PRODUCT, GPU_RESOURCE_PREFIXES, MIG_CAPABLE
 from kubesandbox.sim.demands import requests_of
+from kubesandbox.sim.objects import namespace_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kubesandbox.sim.objects import Object
+    from kubesandbox.store import Store
+
+CLAIMS: Final = "resourceclaims.resource.k8s.io"
+GPU_DRA_DRIVER: Final = "gpu.nvidia.com"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +89,19 @@ def devices_wanted(spec: Object) -> float:
 def gpus_wanted(spec: Object) -> float:
     """Return how many GPUs, or parts of them, a pod spec asks for."""
     return sum(value for name, value in requests_of(spec).items() if is_gpu(name))
+
+
+def claims_gpus(pod: Object, containers: Iterable[Object], store: Store) -> bool:
+    """Tell whether any of these containers of a pod claims GPUs that NVIDIA's DRA driver allocated."""
+    claims = {status["name"]: status.get("resourceClaimName") for status in (
+        pod.get("status") or {}).get("resourceClaimStatuses") or ()}
+    claims |= {one["name"]: one["resourceClaimName"] for one in pod["spec"].get("resourceClaims") or ()
+               if one.get("resourceClaimName")}
+    return any(_is_of_gpus(claims.get(one["name"]), pod, store) for container in containers
+               for one in (container.get("resources") or {}).get("claims") or ())
+
+
+def _is_of_gpus(claim: str | None, pod: Object, store: Store) -> bool:
+    found = store.find(CLAIMS, namespace_of(pod), claim) if claim else None
+    allocation = ((found or {}).get("status") or {}).get("allocation") or {}
+    return any(one.get("driver") == GPU_DRA_DRIVER for one in (allocation.get("devices") or {}).get("results") or ())

@@ -13,12 +13,15 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from gpuward.names import GPU_PRODUCT, NFD_GPU_LABELS
-from gpuward.sandbox.gpus import DEFAULT_MODEL, GpuModel, is_device, model_of
+from gpuward.sandbox.gpus import DEFAULT_MODEL, GpuModel, claims_gpus, is_device, is_gpu, model_of
+from kubesandbox.sim.demands import requests_of
 from kubesandbox.sim.machine import Machine
 from kubesandbox.sim.objects import Object, annotations_of, labels_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from kubesandbox.store import Store
 
 MODEL_ANNOTATION: Final = "sandbox.gpuward.io/gpu-model"
 COUNT_ANNOTATION: Final = "sandbox.gpuward.io/gpus"
@@ -169,6 +172,17 @@ class GpuMachine(Machine):
     def knows(self, runtime_class: str) -> bool:
         """Tell whether the container runtime has a handler; NVIDIA's come with the toolkit."""
         return self.toolkit or not runtime_class.startswith("nvidia")
+
+    def prepares(self, pod: Object, store: Store) -> bool:
+        """Tell whether a pod can be given its GPUs, which needs the libraries of a driver, whether NVIDIA's DRA driver or its
+        container runtime gives them. Those that the kubelet does not know are not given, and stop no container.
+        """
+        if self.has_libraries:
+            return True
+        node = store.find("nodes", None, self.node)
+        known = ((node or {}).get("status") or {}).get("allocatable") or {}
+        return not any(is_gpu(name) and name in known for name in requests_of(pod["spec"])) and not claims_gpus(
+            pod, pod["spec"]["containers"], store)
 
     def _note(self, change: DriverChange, pod: str = "") -> None:
         workloads = tuple(sorted(set(self.workloads.values())))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpuward.sandbox.delays import GpuDelays
-from gpuward.sandbox.gpus import devices_wanted
+from gpuward.sandbox.gpus import claims_gpus, devices_wanted
 from gpuward.sandbox.machine import GpuMachine
-from kubesandbox.sim.objects import annotations_of, namespace_of
+from kubesandbox.sim.objects import annotations_of
 from kubesandbox.sim.programs import Program, Service, Waits
 
 if TYPE_CHECKING:
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 OPENS_GPUS: Final = "sandbox.gpuward.io/opens-gpus"
 """Pod annotation: `false` for a pod that was given GPUs and has none of them open, such as a notebook in which nothing runs;
 `true` for one that has them open without having asked for any."""
-CLAIMS: Final = "resourceclaims.resource.k8s.io"
-GPU_DRA_DRIVER: Final = "gpu.nvidia.com"
 GPU_CLIENTS: Final = ("nvidia-dcgm-exporter", "nvidia-dcgm-ctr")
 """Containers of operands that keep the driver open while they run, beside the device plugin."""
 
@@ -56,16 +54,5 @@ class GpuService(GpuProgram, Service):
         self.machine.close(self.place.key)
 
     def _wants_gpus(self) -> bool:
-        if devices_wanted({"containers": [self.place.container]}):
-            return True
-        resources = self.place.container.get("resources") or {}
-        claims = {status["name"]: status.get("resourceClaimName") for status in (
-            self.place.pod.get("status") or {}).get("resourceClaimStatuses") or ()}
-        claims |= {one["name"]: one["resourceClaimName"] for one in self.place.pod["spec"].get("resourceClaims") or ()
-                   if one.get("resourceClaimName")}
-        return any(self._is_of_gpus(claims.get(one["name"])) for one in resources.get("claims") or ())
-
-    def _is_of_gpus(self, claim: str | None) -> bool:
-        found = self.world.store.find(CLAIMS, namespace_of(self.place.pod), claim) if claim else None
-        allocation = ((found or {}).get("status") or {}).get("allocation") or {}
-        return any(one.get("driver") == GPU_DRA_DRIVER for one in (allocation.get("devices") or {}).get("results") or ())
+        return bool(devices_wanted({"containers": [self.place.container]})) or claims_gpus(
+            self.place.pod, [self.place.container], self.world.store)

@@ -270,6 +270,8 @@ class PodRun:
         # Without the handler of its runtime class no sandbox can be made, and the kubelet tries again.
         if not self.machine.knows(str(self.pod["spec"].get("runtimeClassName", ""))):
             return NEVER
+        if not self.machine.prepares(self.pod, self.world.store):
+            return NEVER
         self.unmounted = missing_volume(self.world.store, self.pod)
         return now + RETRY_SECONDS if self.unmounted else None
 

@@ -9,6 +9,8 @@ from kubesandbox.sim.objects import Object, labels_of, name_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kubesandbox.store import Store
+
 KUBELET_LABELS: Final = ("kubernetes.io/arch", "kubernetes.io/hostname", "kubernetes.io/os", "beta.kubernetes.io/arch",
                          "beta.kubernetes.io/os")
 """The labels with which a kubelet registers its node."""
@@ -39,4 +41,9 @@ class Machine:
     def knows(self, runtime_class: str) -> bool:
         """Tell whether the container runtime has the handler of a runtime class; empty is the runtime's own."""
         del runtime_class
+        return True
+
+    def prepares(self, pod: Object, store: Store) -> bool:
+        """Tell whether the devices that a pod claims can be prepared; before that the kubelet starts none of its containers."""
+        del pod, store
         return True
