@@ -58,6 +58,12 @@ def test_it_loses_label_memory_and_our_cordon_in_whatever_state(state: State, ru
     assert (answer.evicted, answer.deleted) == ([], [])
 
 
+@pytest.mark.parametrize("unvalidated", [True, False])
+def test_it_is_remembered_that_its_driver_was_not_validated_when_a_cordon_is_lifted_later(unvalidated: bool) -> None:
+    answer = left(node(cordoned=True, remembers=record(State.UNKNOWN, ours=True, forced=unvalidated)))
+    assert (answer.patch.unschedulable, kept(answer)[names.UPGRADE_RECORD] is not None) == (False, unvalidated)
+
+
 @pytest.mark.parametrize("rules", [policy(), PAUSED], ids=["on", "off"])
 @pytest.mark.parametrize("state", EVERY)
 def test_a_foreign_cordon_stays_and_its_memory_goes(state: State, rules: UpgradePolicy) -> None:

@@ -65,7 +65,9 @@ def release(node: NodeFacts) -> Move | None:
         return None
     ours = not node.cordon_is_foreign and node.record.cordon is CordonOwner.GPUWARD
     clocks = (names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE, names.SAFE_LOAD, names.INITIALLY_UNSCHEDULABLE)
-    kept = _is_unvalidated(node) or node.unserved is not None  # the pods that stood beside the driver have to be known
+    remembered = node.state is State.UNKNOWN and node.record.forced
+    # The pods that stood beside the driver have to be known.
+    kept = remembered or _is_unvalidated(node) or node.unserved is not None
     return Move(State.UNKNOWN, uncordon=ours, annotations=_removal(node, *clocks), forced=kept)
 
 
