@@ -14,7 +14,7 @@ from gpuward.model.record import format_time
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView
 from gpuward.model.workloads import Workload, WorkloadKept
-from tests.build import NOW, driver_pod
+from tests.build import NOW, driver_pod, gpu_pod
 
 GPU = {names.NFD_GPU_LABELS[0]: "true"}
 CONTAINER = {
@@ -113,6 +113,13 @@ def test_operands_false_takes_every_operand_away_and_leaves_unknown_ones() -> No
     unknown = {names.DEPLOY_PREFIX + "mine": "true"}
     labels, _ = changes({**READY, **unknown, names.DEPLOY_OPERANDS: "false"})
     assert labels == dict.fromkeys(CONTAINER)
+
+
+def test_a_pod_of_a_node_that_registered_anew_keeps_the_operands_though_its_container_was_restarted_since() -> None:
+    view = NodeView("n0", "uid", labels={**READY, names.DEPLOY_OPERANDS: "false"}, created=NOW - 600.0)
+    pod = gpu_pod(phase="Running", created=NOW - 3600.0, bound=NOW - 3600.0, started=NOW - 60.0)
+    found = decide_labels(Snapshot("gpu-operator", {"n0": view}, {"n0": (pod,)}), LabelPolicy(), NOW)
+    assert (found.patches, list(found.used)) == ((), ["n0"])
 
 
 @pytest.mark.parametrize(("labels", "expected"), [

@@ -72,7 +72,7 @@ def cleaning_of(raw: bytes, pods: Iterable[bytes | msgspec.Raw] | None, namespac
     stays = [f"{key} stays, as {pod} chose the node by it" for key, pod in sorted(chosen.items())]
     record = annotations.get(names.UPGRADE_RECORD, "")
     remembered = _remembered(view) if record else ""
-    user = NOT_SEEN if pods is None else _user_of_driver(view, map(pod_view, found), namespace)
+    user = NOT_SEEN if pods is None else _user_of_driver(map(pod_view, found), namespace)
     if remembered and (user := user or (OFFERS if is_cordoned_with_gpus(raw) else "")):
         stays.append(f"{names.UPGRADE_RECORD} stays and tells which driver is loaded, as {user}")
     else:
@@ -183,14 +183,14 @@ def _remembered(view: NodeView) -> str:
     return encode_record(Record(since=record.since, pods=record.pods, forced=unvalidated, loaded=record.loaded))
 
 
-def _user_of_driver(view: NodeView, pods: Iterable[PodView], namespace: str) -> str:
+def _user_of_driver(pods: Iterable[PodView], namespace: str) -> str:
     """Say what runs on the driver that is loaded on a node, or keeps it loaded, or may be about to; nothing if nothing does.
 
     Whether a claim is for GPUs is not asked: one that may be counts.
     """
     for pod in pods:
         known = with_claims(pod, lambda place: None)
-        if known.finished or known.was_left_by(view):
+        if known.finished:
             continue
         if known.namespace == namespace and has_driver_labels(known.labels):
             return f"driver pod {known.ref} is still there"

@@ -194,10 +194,10 @@ async def last_look(world: World, node: str, look: LastLook) -> None:
 
 def _staying(world: World, node: str, there: Iterable[PodView], look: LastLook) -> list[PodView]:
     """Return the pods that call an action off, as its decision tells them: else it would be tried again and again."""
-    namespace, view = world.cluster.namespace, world.cluster.nodes.get(node)
-    if not look.machines or view is None:
+    namespace = world.cluster.namespace
+    if not look.machines:
         return users_of_driver(there, look, namespace)
-    return [pod for pod in there if uses_gpus(pod, view, namespace, variable=look.variable)]
+    return [pod for pod in there if uses_gpus(pod, namespace, variable=look.variable)]
 
 
 async def look_for_others(world: World, node: str, known: Mapping[str, str]) -> None:

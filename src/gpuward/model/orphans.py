@@ -51,7 +51,7 @@ def kept_for(node: NodeView, pods: Iterable[PodView], namespace: str, *, spared:
     if not unwanted(node, there, namespace):
         return None
     variable = heeds_variable(node, spared)
-    users = [pod.ref for pod in there if uses_gpus(pod, node, namespace, variable=variable)]
+    users = [pod.ref for pod in there if uses_gpus(pod, namespace, variable=variable)]
     return DriverKept(min(users), len(users)) if users else None
 
 

@@ -115,11 +115,11 @@ def is_for_virtual_machines(node: NodeView) -> bool:
     return workload_of(node.labels) in (Workload.VM_PASSTHROUGH, Workload.VM_VGPU)
 
 
-def uses_gpus(pod: PodView, node: NodeView, namespace: str, *, variable: bool) -> bool:
+def uses_gpus(pod: PodView, namespace: str, *, variable: bool) -> bool:
     """Tell whether a pod uses its node's GPUs, for whatever they are. One that asks for 0 of them does not; a claim counts even
-    where no container is known to be given its devices.
+    where no container is known to be given its devices. A pod of an earlier Node of the name may have been given them before.
     """
-    if pod.finished or pod.was_left_by(node) or comes_with_driver(pod, namespace):
+    if pod.finished or comes_with_driver(pod, namespace):
         return False
     given = pod.uses_vm_gpu or (pod.uses_gpu and (not pod.idle_claim or bool(pod.claims)))
     return given or (not pod.uses_gpu and uses_driver(pod, namespace, variable=variable))
@@ -153,7 +153,7 @@ class WorkloadKeeper:
     def users(self, node: NodeView, pods: Iterable[PodView]) -> list[Ref]:
         """Return the pods that use a node's GPUs, for whatever they are."""
         variable = heeds_variable(node, self._spared)
-        return [pod.ref for pod in pods if uses_gpus(pod, node, self._namespace, variable=variable)]
+        return [pod.ref for pod in pods if uses_gpus(pod, self._namespace, variable=variable)]
 
 
 def used_by_machines(snapshot: Snapshot, label: str) -> bool:

@@ -23,6 +23,6 @@ def once_unused(pod: PodView, node: NodeView, snapshot: Snapshot, why: str) -> D
     if node.name in snapshot.unsettled:
         return None
     variable = heeds_variable(node, spares_default_runtime(snapshot))
-    if any(uses_gpus(one, node, snapshot.namespace, variable=variable) for one in snapshot.pods.get(node.name, ())):
+    if any(uses_gpus(one, snapshot.namespace, variable=variable) for one in snapshot.pods.get(node.name, ())):
         return None
     return DeletePod(pod.ref, node.name, LastLook(variable=variable, machines=True), why=why)
