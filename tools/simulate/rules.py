@@ -57,6 +57,7 @@ def moves_are_legal(change: NodeChange, world: SimulatedWorld) -> str | None:
         return None
     if before is None:
         left = not (change.after.wanted and world.has_driver_daemonset(change.node, change.writer.known["daemonsets"]))
+        left = left or (bool(change.before.owner) and change.history.is_deleted(change.writer, change.before.owner))
         return None if after is State.UNKNOWN and left else f"{change.before.label!r} -> {after}"
     reached, edge = {before}, {before}
     while edge:
