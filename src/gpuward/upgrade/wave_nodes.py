@@ -25,6 +25,8 @@ class WaveNode(msgspec.Struct, frozen=True, gc=False):
 
     name: str
     labels: Mapping[str, str] = {}
+    version: str = ""
+    """The version of the driver that it should have, as its DaemonSet says; empty where that is not known."""
     began: float = 0.0
     """When it was sent to the driver that it should have; 0 where it was not."""
     done: bool = False
@@ -82,7 +84,7 @@ def wave_node(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy, *, fai
     waits = skipped and before.state is State.UPGRADE_REQUIRED and record.failure is None
     done_at = record.since if at_rest and record.state in AT_REST else 0.0
     return WaveNode(
-        node.name, labels_of(before),
+        node.name, labels_of(before), before.target_version,
         began=0.0 if waits else began(before),
         done=at_rest and before.up_to_date,
         serves=at_rest and before.up_to_date and node.ready is True and not (before.unschedulable or node.deleting),
@@ -97,6 +99,15 @@ def wave_node(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy, *, fai
         requested=before.requested,
         passed=promoted is not None and node.name in promoted.nodes and counts_for(promoted, before),
     )
+
+
+def without_older(nodes: Iterable[WaveNode], late: Iterable[NodeFacts]) -> list[WaveNode]:
+    """Return nodes so that none passes for done whose DaemonSet still says another version than those of `late` nodes, which are
+    to get a driver: it has yet to be written.
+    """
+    coming = {node.target_version for node in late} - {""}
+    return [msgspec.structs.replace(node, done=False, serves=False)
+            if node.done and coming and node.version and node.version not in coming else node for node in nodes]
 
 
 def is_unable(node: NodeFacts, *, under_way: bool = False) -> bool:

@@ -30,7 +30,7 @@ from gpuward.model.waves import (
 from gpuward.upgrade.analysis import NO_ANALYSIS, GateAnalysis, Seen, analysis_of, noted, seen_of
 from gpuward.upgrade.begun_waves import begun_from_now, keys_of, known_to_have_begun, labels_of
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.wave_nodes import WaveNode, counted, places
+from gpuward.upgrade.wave_nodes import WaveNode, counted, places, without_older
 from gpuward.upgrade.words import behind, is_about, rollout_aborted
 
 NOTHING_MEASURED: Mapping[str, Measured] = {}
@@ -92,7 +92,9 @@ def waves_of(
     no_upgrade = policy.off or policy.gone or policy.unowned or policy.absent
     if no_upgrade or not (rollout.waves or rollout.growth):
         return NO_WAVES
-    nodes, limit = [node for node in found if node is not None], None
+    facts, limit = tuple(facts), None
+    late, every = behind(facts), targets_of_rollout(facts)
+    nodes = without_older((node for node in found if node is not None), late)
     if rollout.growth is not None:
         limit = rollout.growth.limit(sum(bool(node.done and node.began) for node in nodes))
     if not rollout.waves:
@@ -101,8 +103,6 @@ def waves_of(
     members: list[list[WaveNode]] = [[] for _ in range(len(rollout.waves) + 1)]
     for node in nodes:
         members[where[node.name]].append(node)
-    facts = tuple(facts)
-    late, every = behind(facts), targets_of_rollout(facts)
     seen, begun, keys = seen_of(policy, late, measured, now, zone), known_to_have_begun(policy, late, now), keys_of(rollout.waves)
     gates = tuple(_analysed(_gate(wave, nodes, now, begun, key, policy.driver), nodes, seen)
                   for key, wave, nodes in zip(keys, rollout.waves, members, strict=False))

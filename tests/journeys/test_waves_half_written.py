@@ -1,0 +1,40 @@
+"""A rollout of several DaemonSets of which one cannot be written yet: its nodes still have the driver of before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gpuward import errors
+from gpuward.kube import resources
+from kubesandbox.messages import Answer, Request, Stream, refusal
+from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from tests.journeys.test_nvidiadriver import driver_pods, nvidia_driver, set_driver
+from tests.journeys.test_rolloutpolicy import apply
+
+ALL_AT_ONCE = {"maxUnavailable": "100%", "maxParallelUpgrades": 0}
+
+
+@on_stage(gpu_nodes=4, upgrade=ALL_AT_ONCE)
+async def test_a_canary_whose_daemonset_is_not_written_yet_is_not_done_by_the_driver_of_before(stage: Stage) -> None:
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await stage.user.create(resources.NVIDIA_DRIVERS, nvidia_driver("default", ALL_AT_ONCE, default=True))
+    await stage.installed()
+    apps = {pod["spec"]["nodeName"]: pod["metadata"]["labels"]["app"] for pod in driver_pods(stage)}
+    app = apps["gpu-1"]
+    others = [node for node, its in apps.items() if its != app]
+    assert others
+
+    def refuse(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
+        ours = request.method in ("PUT", "PATCH") and request.path.endswith(f"/daemonsets/{app}")
+        return refusal(errors.ServerError("etcd has no leader")) if ours else proceed()
+
+    await stage.label("gpu-1", "pool", "canary")
+    await apply(stage, waves=[{"name": "canary", "nodeSelector": {"pool": "canary"}}])
+    await stage.rest(5)
+    stage.transport.interfere = refuse
+    await set_driver(stage, "default", {"version": NEW})
+    await stage.rest(2)
+    assert (stage.drivers(), stage.cordons()) == ([OLD], [])
+    assert {stage.hold(node) for node in others} == {"WaveNotDone"}
+    stage.transport.interfere = lambda request, proceed: proceed()
+    await stage.until(lambda: stage.finished(NEW), within=3600)
