@@ -237,3 +237,18 @@ def test_a_fight_over_a_policy_is_paced_and_told(contested: str, mode: str) -> N
         assert there["status"]["state"] == "ready"
 
     story()
+
+
+@on_stage(gpu_nodes=1)
+async def test_what_keeps_the_policy_from_going_before_its_daemonset_is_put_back(stage: Stage) -> None:
+    await stage.installed()
+    before = {pod["metadata"]["uid"] for pod in stage.pods(names.DRIVER_APP)}
+
+    def unblock(ds: Object) -> None:
+        del ds["metadata"]["ownerReferences"][0]["blockOwnerDeletion"]
+
+    stage.sandbox.store.modify("daemonsets.apps", names.DEFAULT_NAMESPACE, names.DRIVER_APP, unblock)
+    await stage.rest(10)
+    (owner,) = stage.get("daemonsets.apps", names.DRIVER_APP)["metadata"]["ownerReferences"]
+    assert owner["blockOwnerDeletion"] is True
+    assert {pod["metadata"]["uid"] for pod in stage.pods(names.DRIVER_APP)} == before

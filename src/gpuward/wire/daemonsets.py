@@ -133,9 +133,12 @@ def _kept_by(meta: WireMeta) -> tuple[str, ...]:
 
 
 def _metadata_digest(meta: WireMeta) -> str:
-    """Return a digest of the labels and annotations that people may write."""
+    """Return a digest of what people may write without a new generation: labels, annotations, and what a controller's reference
+    keeps from going.
+    """
     annotations = {key: value for key, value in (meta.annotations or {}).items() if key != names.TEMPLATE_GENERATION_NOW}
-    return hashlib.sha256(_canonical.encode((meta.labels or {}, annotations))).hexdigest()[:16]
+    blocks = any(owner.controller and owner.block_owner_deletion for owner in meta.owner_references or ())
+    return hashlib.sha256(_canonical.encode((meta.labels or {}, annotations, blocks))).hexdigest()[:16]
 
 
 def revision_view(raw: bytes | msgspec.Raw) -> RevisionView:

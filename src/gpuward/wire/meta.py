@@ -23,6 +23,7 @@ class WireOwner(msgspec.Struct):
     name: str
     uid: str
     controller: bool | None = None
+    block_owner_deletion: bool | None = msgspec.field(default=None, name="blockOwnerDeletion")
 
 
 class WireMeta(msgspec.Struct, rename="camel"):
