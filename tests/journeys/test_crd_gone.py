@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import pytest
+
 from gpuward import errors, names
 from gpuward.kube import resources
 from gpuward.model.explain import sentence
@@ -30,28 +32,32 @@ async def test_a_node_whose_driver_is_untouched_goes_back_into_service_and_is_to
     assert sentence(stage.operator.plan.holds[node]).startswith("no NVIDIADriver selects this node")
 
 
-@on_stage(gpu_nodes=2)
-async def test_a_node_does_not_go_back_while_a_deletion_of_its_driver_pod_may_be_on_its_way(stage: Stage) -> None:
+@pytest.mark.parametrize("lost", [errors.Unanswered("no answer"), errors.Unreachable("connection reset by peer")])
+def test_a_node_does_not_go_back_while_a_deletion_of_its_driver_pod_may_be_on_its_way(lost: errors.Unreachable) -> None:
     """Nobody waits for the answer any more, and the API server deletes the pod 40 s later."""
-    asked: list[Request] = []
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        asked: list[Request] = []
 
-    def interfere(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
-        if asked or request.method != "DELETE" or "/nvidia-gpu-driver-" not in request.path:
-            return proceed()
-        asked.append(request)
-        asyncio.get_running_loop().call_later(40, proceed)
-        raise errors.Unanswered("no answer")
+        def interfere(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
+            if asked or request.method != "DELETE" or "/nvidia-gpu-driver-" not in request.path:
+                return proceed()
+            asked.append(request)
+            asyncio.get_running_loop().call_later(40, proceed)
+            raise lost
 
-    await by_nvidia_driver(stage)
-    stage.transport.interfere = interfere
-    while not asked:
+        await by_nvidia_driver(stage)
+        stage.transport.interfere = interfere
+        while not asked:
+            await stage.rest(0.1)
+        node = next(name for name, state in stage.states().items() if state == State.POD_RESTART_REQUIRED)
+        stage.sandbox.store.delete(DRIVERS, None, "default")
         await stage.rest(0.1)
-    node = next(name for name, state in stage.states().items() if state == State.POD_RESTART_REQUIRED)
-    stage.sandbox.store.delete(DRIVERS, None, "default")
-    await stage.rest(0.1)
-    await stage.user.delete(resources.CUSTOM_RESOURCE_DEFINITIONS, DRIVERS)
-    await stage.rest(10)
-    if not stage.cordons() and stage.pods(names.DEVICE_PLUGIN_APP, node):
-        stage.run_pod("late", node, owned=True)
-    await stage.rest(300)
-    assert torn(stage) == []
+        await stage.user.delete(resources.CUSTOM_RESOURCE_DEFINITIONS, DRIVERS)
+        await stage.rest(10)
+        if not stage.cordons() and stage.pods(names.DEVICE_PLUGIN_APP, node):
+            stage.run_pod("late", node, owned=True)
+        await stage.rest(300)
+        assert torn(stage) == []
+
+    story()
