@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from gpuward import errors
 from gpuward.kube import resources
-from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from kubesandbox.messages import Answer, Request, Stream, refusal
+from tests.journeys.stage import NEW, OLD, Proceed, Stage, on_stage
 from tests.journeys.test_node_workload import torn
 from tests.journeys.test_removed import users
 from tests.journeys.test_rolloutpolicy import apply
@@ -108,3 +110,26 @@ async def test_one_that_stays_away_is_remembered_for_a_minute(stage: Stage) -> N
     await stage.rest(30)
     gone = [line for line in stage.log if "it stays in force for a minute" in line["msg"]]
     assert len(gone) == 1, "it is forgotten by then"
+
+
+@pytest.mark.parametrize("reason", list(SETTINGS))
+def test_it_stays_in_force_while_nobody_may_see_whether_it_is_there(reason: str) -> None:
+    def forbid(request: Request, proceed: Proceed) -> Answer | Stream:
+        if request.method == "GET" and "/rolloutpolicies" in request.path:
+            return refusal(errors.Forbidden("rolloutpolicies.gpuward.io is forbidden"))
+        return proceed()
+
+    @on_stage(gpu_nodes=3)
+    async def scenario(stage: Stage) -> None:
+        await _asked(stage, reason)
+        before = _serves(stage)
+        stage.transport.interfere = forbid
+        await stage.restart_operator()
+        await stage.rest(1800)
+        assert _serves(stage) == before
+        assert reason in {stage.hold(node) for node in stage.states()}
+        await stage.user.delete(resources.ROLLOUT_POLICIES, "default")
+        stage.transport.interfere = lambda request, proceed: proceed()
+        await stage.until(lambda: stage.drivers() == [NEW] and not stage.cordons(), within=3600)
+
+    scenario()

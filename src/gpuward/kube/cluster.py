@@ -67,7 +67,7 @@ class Cluster:
         self.revisions = self._keep(followed.REVISIONS, followed.REVISIONS.cache())
         self.policies = self._keep(followed.POLICIES, followed.POLICIES.cache())
         self.rollout_policies = self._keep(followed.ROLLOUT_POLICIES, followed.ROLLOUT_POLICIES.cache())
-        self.rollouts = RolloutPolicies(self.rollout_policies, self.policies, self.touch)
+        self.rollouts = RolloutPolicies(self.rollout_policies, self.policies, lambda: self._memory.forbidden, self.touch)
         self.drivers = self._keep(followed.DRIVERS, followed.DRIVERS.cache())
         self.budgets = self._keep(followed.BUDGETS, followed.BUDGETS.cache())
         self.claims = self._keep(followed.CLAIMS, followed.CLAIMS.cache())
@@ -212,6 +212,7 @@ class Cluster:
     def may_list(self, kind: str, allowed: bool) -> None:
         """Take it whether objects of a kind may be listed, and wake everybody."""
         self._memory.may_list(kind, allowed)
+        self.rollouts.look()
         self.touch()
 
     def _pod(self, raw: bytes) -> PodView | None:

@@ -13,7 +13,7 @@ LEASES: Final = "Lease"
 BUDGETS: Final = "PodDisruptionBudget"
 WITHOUT: Final[Mapping[str, tuple[str, str]]] = {
     BUDGETS: ("poddisruptionbudgets.policy", "a disruption budget shows only when an eviction is refused"),
-    "RolloutPolicy": ("rolloutpolicies.gpuward.io", "RolloutPolicies are not followed"),
+    "RolloutPolicy": ("rolloutpolicies.gpuward.io", "RolloutPolicies are not followed, but for the last one that was seen"),
     "ResourceClaim": ("resourceclaims.resource.k8s.io", "each pod with a claim counts as one that uses a GPU"),
     LEASES: ("leases.coordination.k8s.io in all namespaces", "operators in other namespaces are not seen"),
 }
