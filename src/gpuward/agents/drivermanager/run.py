@@ -7,14 +7,16 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from gpuward import errors, names
 from gpuward.agents.api import PASSING, ApiServer
+from gpuward.agents.drivermanager import digest
 from gpuward.agents.drivermanager.events import NodeEvents
 from gpuward.agents.drivermanager.facts import Settings
-from gpuward.agents.drivermanager.gather import DIGEST_FILE, DRIVER_ROOT, MOUNT_HELD, PID_FILE, SAYS_READY, Gatherer, host_driver
+from gpuward.agents.drivermanager.gather import DRIVER_ROOT, MOUNT_HELD, PID_FILE, Gatherer, host_driver
 from gpuward.agents.drivermanager.newcomers import Newcomers
 from gpuward.agents.drivermanager.plan import give_back, next_step, users_of_gpus
 from gpuward.agents.drivermanager.refusals import Refusals
@@ -112,6 +114,7 @@ class DriverManager:
         try:
             if version := host_driver(self.host):
                 self._leave_to_host(version)
+            digest.put_back(self.host)
             while not self._step(gatherer):
                 pass
         except BaseException as error:
@@ -277,17 +280,14 @@ class DriverManager:
         self._is_done(wait)
 
     def _unload_one(self, module: str) -> None:
-        # Without one of its modules the driver that is left is none that may stay, though the next attempt may be to install what
-        # was there: its digest goes before the first of them does, since the kernel goes on with one when we are killed.
-        digest = self.host.read(DIGEST_FILE)
-        for stale in (DIGEST_FILE, *SAYS_READY):
-            self.host.remove(stale)
+        digest.set_aside(self.host)
         try:
             self.host.unload(module)
         except (ModuleInUseError, HostError):
-            if digest and module in self.host.modules():
-                self.host.write(DIGEST_FILE, f"{digest}\n")
+            with suppress(HostError):  # the next attempt does it
+                digest.put_back(self.host)
             raise
+        digest.forget(self.host)
 
     def _slow_down(self, those: Collection[str], wait: Wait, how: str) -> None:
         """Wait where what was done has been undone by somebody, before it is done again: it may go on so for ever."""
