@@ -60,3 +60,15 @@ def test_the_digest_of_another_driver_that_came_since_stays(tmp_path: Path) -> N
     digest.write_text("new\n")
     assert place.run(BY_OPERATOR) == ""
     assert (set(place.machine.modules()), digest.read_text()) == ({"nvidia"}, "new\n")
+
+
+def test_a_digest_that_another_driver_manager_puts_back_meanwhile_goes_with_the_module(tmp_path: Path) -> None:
+    """The pod of before may have been deleted by force, and still be on the node."""
+    place = Place(tmp_path, "nvidia_uvm", "nvidia")
+    by_operator(place)
+    place.server.pods = []
+    digest = tmp_path / "root/run/nvidia/nvidia-driver.state"
+    (tmp_path / "rmmod").write_text(
+        f"#!/bin/sh\n[ $2 = nvidia ] && exit 11\necho old > {digest}\nrm -r {tmp_path}/sys/module/$2\n")
+    assert place.run(BY_OPERATOR).startswith("the driver's modules are in use")
+    assert not digest.exists()

@@ -31,12 +31,17 @@ def put_back(host: Host) -> None:
     modules, _, digest = (host.read(SET_ASIDE) or "").partition("\n")
     if digest and not host.exists(DIGEST_FILE) and all(_stays(host, each) for each in modules.split()):
         host.write(DIGEST_FILE, f"{digest}\n")
-    forget(host)
+    host.remove(SET_ASIDE)
 
 
 def forget(host: Host) -> None:
-    """Forget the digest of a driver that is no longer whole. Raises HostError."""
-    host.remove(SET_ASIDE)
+    """Forget the digest of a driver that is no longer whole: another driver manager that began meanwhile may have put it back.
+
+    Raises:
+        HostError: it cannot be removed.
+    """
+    for stale in (SET_ASIDE, DIGEST_FILE):
+        host.remove(stale)
 
 
 def _stays(host: Host, module: str) -> bool:
