@@ -70,5 +70,5 @@ def test_a_digest_that_another_driver_manager_puts_back_meanwhile_goes_with_the_
     digest = tmp_path / "root/run/nvidia/nvidia-driver.state"
     (tmp_path / "rmmod").write_text(
         f"#!/bin/sh\n[ $2 = nvidia ] && exit 11\necho old > {digest}\nrm -r {tmp_path}/sys/module/$2\n")
-    assert place.run(BY_OPERATOR).startswith("the driver's modules are in use")
+    assert place.run(BY_OPERATOR).startswith("the module nvidia is in use")
     assert not digest.exists()

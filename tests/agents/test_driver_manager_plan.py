@@ -68,10 +68,11 @@ CASES: dict[str, tuple[Facts, Settings, set[Wait], Step]] = {
         Facts(**LOADED, policy=True, labels=GONE), BY_OPERATOR, set(), Unload(("nvidia_uvm", "nvidia"), Wait.MODULES)),
     "that are in use": (
         Facts(**LOADED, policy=True, labels=GONE), BY_OPERATOR, {Wait.MODULES},
-        GiveUp("the driver's modules are in use by whom cannot be seen from here")),
+        GiveUp("the module nvidia_uvm is in use, by no process that can be seen from here: "
+               "see `lsmod` and `dmesg` on the node, or else restart the node")),
     "by who goes with a label, and does not": (
         Facts(**LOADED, policy=True, labels=GONE, going_users=(USER,)), BY_OPERATOR, {Wait.MODULES},
-        GiveUp("the driver's modules are in use by process 4711 (python) of pod training/job-1")),
+        GiveUp("the driver's modules are in use by process 4711 (python) of pod training/job-1: stop them")),
     "that another module uses": (
         Facts(**LOADED, policy=True, labels=GONE, holders=("nv_peer_mem",)), BY_OPERATOR, {Wait.DEVICES},
         GiveUp("the GPUs are in use by the module nv_peer_mem: stop them, or let the operator empty the node")),

@@ -423,7 +423,7 @@ def test_a_driver_that_was_half_unloaded_does_not_stay_where_the_change_is_taken
     digest.write_text("old\n")
     unloading = tool.read_text()
     tool.write_text(f"#!/bin/sh\n[ $2 = {first} ] && exit 11\nrm -r {tmp_path}/sys/module/$2\n")
-    assert place.run(BY_OPERATOR).startswith("the driver's modules are in use")
+    assert place.run(BY_OPERATOR).startswith(f"the module {first} is in use")
     assert ("nvidia_uvm" not in place.machine.modules()) is unloads
     tool.write_text(unloading)
     assert place.run(dataclasses.replace(BY_OPERATOR, digest="old")) == ""

@@ -28,6 +28,8 @@ def set_aside(host: Host) -> None:
 
 def put_back(host: Host) -> None:
     """Put a digest back where all modules are there still, and none of them goes; else forget it. Raises HostError."""
+    if not host.exists(SET_ASIDE):
+        return
     modules, _, digest = (host.read(SET_ASIDE) or "").partition("\n")
     if digest and not host.exists(DIGEST_FILE) and all(_stays(host, each) for each in modules.split()):
         host.write(DIGEST_FILE, f"{digest}\n")

@@ -49,7 +49,7 @@ def next_step(facts: Facts, settings: Settings, overdue: Set[Wait] = frozenset()
         return step
     if replaced:
         if Wait.MODULES in overdue:
-            return GiveUp(facts.undone or f"the driver's modules are in use by {_holders(facts)}")
+            return GiveUp(facts.undone or _kept(facts))
         return Unload(facts.modules, Wait.MODULES)
     if facts.mounted or facts.pid_file:
         return GiveUp(facts.undone or "the driver's root cannot be detached") if Wait.ROOT in overdue else Clean()
@@ -242,9 +242,12 @@ def _users(users: tuple[DeviceUser, ...]) -> str:
     return ", ".join(said) + (f" and {len(users) - 5} more" if len(users) > 5 else "")
 
 
-def _holders(facts: Facts) -> str:
-    found = [*_modules(facts), _users((*facts.device_users, *facts.going_users))]
-    return ", ".join(filter(None, found)) or "whom cannot be seen from here"
+def _kept(facts: Facts) -> str:
+    if found := ", ".join(filter(None, [*_modules(facts), _users((*facts.device_users, *facts.going_users))])):
+        return f"the driver's modules are in use by {found}: stop them"
+    # Those before it have gone: it is the kernel that uses it, as nvidia_peermem's memory, or a console on nvidia_drm.
+    return (f"the module {facts.modules[0]} is in use, by no process that can be seen from here: "
+            "see `lsmod` and `dmesg` on the node, or else restart the node")
 
 
 def _modules(facts: Facts) -> list[str]:
