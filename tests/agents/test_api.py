@@ -129,6 +129,15 @@ def test_a_server_that_has_just_started_may_refuse_what_it_allows(tmp_path: Path
     assert len(server.asked) == 5
 
 
+def test_credentials_that_nobody_is_known_by_are_called_so(tmp_path: Path) -> None:
+    """Such as those of a pod that was deleted by force and runs on. The server says "Unauthorized", and nothing more."""
+    with scripted(tmp_path, *[refused(401, "Unauthorized")] * 9) as (api, _), pytest.raises(errors.Unauthorized) as caught:
+        api.get("/api/v1/nodes/gpu-1")
+    assert str(caught.value).endswith(
+        "knows nobody by these credentials (no: Unauthorized): "
+        "they have expired, or the service account, or the pod that they are for, was deleted")
+
+
 def test_what_nobody_reads_of_a_list_takes_no_memory(tmp_path: Path) -> None:
     """managedFields are many small objects: of 100 pods they took as much memory as all else that the driver manager has."""
     fields: dict[str, Any] = {"f:metadata": {f"f:{each}": {".": {}} for each in range(300)}}

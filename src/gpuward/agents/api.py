@@ -58,6 +58,7 @@ LIST_SECONDS: Final = 120.0
 LONGEST_LIST: Final = 20_000
 """Objects of a list: agents ask for what is on one node, or in one namespace."""
 BETWEEN: Final = "something between the API server and this program may be broken"
+UNKNOWN: Final = "they have expired, or the service account, or the pod that they are for, was deleted"
 LISTINGS: Final = 3
 """How often a list is begun anew whose next page is no longer kept."""
 UNREAD: Final = "managedFields"
@@ -264,10 +265,13 @@ class KubernetesApi:
         lasts = isinstance(error, errors.Forbidden) and method not in ("GET", "PATCH")
         return 0.0 if lasts else min(self.patience, STARTING_SECONDS)
 
-    @staticmethod
-    def _object(response: Response, part: str) -> Object:
+    def _object(self, response: Response, part: str) -> Object:
         if not 200 <= response.status < 300:
-            raise refusal(response)
+            refused = refusal(response)
+            if isinstance(refused, errors.Unauthorized):  # the server says no more than this one word
+                raise errors.Unauthorized(f"{self.access.server} knows nobody by these credentials ({refused}): {UNKNOWN}",
+                                          details=refused.details)
+            raise refused
         try:
             return cast("Object", msgspec.json.decode(response.body or b"{}", type=_Page if part == "items" else dict[str, Any]))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
