@@ -68,7 +68,8 @@ class Server:
     errors.TooManyRequests("Cannot evict pod as it would violate the pod's disruption budget."),
     errors.Unreachable("https://10.96.0.1: Connection reset by peer"), errors.ServerError("etcdserver: leader changed"),
     errors.Forbidden("namespace a is being terminated"), errors.BadRequest("bad"), errors.Unauthorized("who?"),
-    errors.Gone("too old"), errors.Invalid("invalid"), errors.Conflict("another uid")],
+    errors.Gone("too old"), errors.Invalid("invalid"), errors.Conflict("another uid"),
+    errors.NotFound("the server could not find the requested resource")],
     ids=lambda failure: type(failure).__name__)
 def test_an_eviction_that_fails_is_asked_for_again(tmp_path: Path, failure: Exception) -> None:
     for name in ("root/run/nvidia", "sys/module/nvidia", "proc"):

@@ -252,9 +252,7 @@ class DriverManager:
                 "deleteOptions": {"preconditions": {"uid": pod.uid}}}
         try:
             self.api.create(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/eviction", body)
-        except errors.NotFound:
-            return False
-        except (errors.ApiError, errors.Unreachable) as error:  # of this pod alone, as of one whose namespace goes
+        except (errors.ApiError, errors.Unreachable) as error:  # of this pod alone, as of one that has gone
             if self._refusals.refused(pod, error, self.monotonic()):
                 raise DriverManagerError(f"pod {pod} cannot be evicted: {error}") from None
             return False
