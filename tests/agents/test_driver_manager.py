@@ -28,6 +28,7 @@ PLUGIN = names.DEPLOY_PREFIX + "device-plugin"
 CLIENT = names.DEPLOY_PREFIX + "client"
 PAUSED = "paused-for-driver-upgrade"
 PATIENCE = 60.0
+START = "import sys; from gpuward.agents.drivermanager.command import driver_manager\nsys.exit(driver_manager(sys.argv[1:]))"
 RMMOD = f"""#!{sys.executable}
 import pathlib, shutil, sys
 modules, name = pathlib.Path("@"), sys.argv[2]
@@ -138,10 +139,8 @@ class Node:
             assert time.monotonic() < end, "it did not become so"
             time.sleep(0.02)
 
-    def begin(self, **environment: str) -> subprocess.Popen[str]:
+    def begin(self, *, code: str = START, **environment: str) -> subprocess.Popen[str]:
         """Start the driver manager."""
-        code = ("import sys; from gpuward.agents.drivermanager.command import driver_manager\n"
-                "sys.exit(driver_manager(sys.argv[1:]))")
         (self.folder / "last").touch()
         variables = {
             "PATH": os.environ["PATH"], "KUBECONFIG": self._kubeconfig(), "NODE_NAME": NODE, "OPERATOR_NAMESPACE": NAMESPACE,

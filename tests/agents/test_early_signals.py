@@ -20,9 +20,12 @@ from gpuward.agents.signals import ENDING
 from gpuward.agents.telling import Teller
 from gpuward.agents.waiting import ToldToEndError, end_by_signals
 from gpuward.names import DRIVER_MANAGER_CORDON, DRIVER_MANAGER_PAUSE
+from tests.agents.test_driver_manager import PLUGIN, Node, node
 from tests.agents.test_driver_manager_evict import Server
 from tests.agents.test_driver_manager_pods import Place
 from tests.agents.test_validator import OUTPUT, PATIENCE, Machine
+
+__all__ = ["node"]
 
 STARTED_AND_TOLD = """
 import os, signal, sys
@@ -74,6 +77,22 @@ def test_a_driver_manager_says_why_it_ends(machine: Machine) -> None:
     code, said = ended(machine.begin("uninstall_driver", code=STARTED_AND_TOLD.format(
         module="gpuward.agents.drivermanager.command", program="driver-manager")))
     assert (code, machine.last_words()) == (128 + signal.SIGTERM, "told to end by SIGTERM"), said
+
+
+def test_a_driver_manager_gives_back_what_one_that_was_killed_has_left(node: Node) -> None:
+    """Its pod may be deleted just then, and none may come after it."""
+    node.load()
+    (node.folder / "sys/busy").touch()
+    process = node.begin()
+    node.until(node.calls)
+    process.kill()
+    process.communicate()
+    code, said = ended(node.begin(code=STARTED_AND_TOLD.format(module="gpuward.agents.flags", program="driver-manager")))
+    assert code == 128 + signal.SIGTERM, said
+    assert node.now()["metadata"]["labels"][PLUGIN] == "true"
+    assert node.now()["spec"].get("unschedulable") is None
+    assert node.last_words() == "told to end by SIGTERM; the node was given back"
+    assert node.modules() == ["nvidia", "nvidia_uvm"]
 
 
 class Failing(Server):

@@ -108,10 +108,14 @@ class DriverManager:
     def __post_init__(self) -> None:
         self._events = NodeEvents(self.settings.node, self.api, self.teller, self.monotonic)
 
-    def uninstall(self) -> None:
-        """Make room, or raise an error that says why not. In either case the node is given back as it was found."""
+    def uninstall(self, told: ToldToEndError | None = None) -> None:
+        """Make room, unless it was told to end, or raise an error that says why not. In any case the node is given back as it
+        was found.
+        """
         gatherer = Gatherer(self.settings, self.host, self.api)
         try:
+            if told is not None:
+                raise told
             if version := host_driver(self.host):
                 self._leave_to_host(version)
             digest.put_back(self.host)
