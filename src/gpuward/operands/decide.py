@@ -174,8 +174,11 @@ def _ignore(view: PolicyView) -> Action | None:
 
 
 def _driver_image(snapshot: Snapshot) -> str:
-    """Return the image of the driver DaemonSet as it is: its operating system stays while any GPU node has it."""
-    return next((ds.image for ds in snapshot.daemonsets if ds.name == names.DRIVER_APP), "")
+    """Return the image of the driver DaemonSet as it is: its operating system stays while any GPU node has it. Without one it is
+    the vGPU manager's, which is replaced at once, under virtual machines too.
+    """
+    images = {ds.name: ds.image for ds in snapshot.daemonsets}
+    return images.get(names.DRIVER_APP) or images.get(names.VGPU_MANAGER_APP, "")
 
 
 def _stale(policy: ClusterPolicy, states: Sequence[OperandState], view: PolicyView, snapshot: Snapshot, *,
