@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpuward import names
+from gpuward.kube import resources
 from gpuward.model.reading import read_time
 from gpuward.model.record import format_time
 from gpuward.model.states import State
@@ -52,6 +55,28 @@ async def test_an_outage_of_discovery_on_all_nodes_restarts_no_driver(stage: Sta
     assert driver_pods(stage) == before
     assert len(stage.warnings(OUTAGE)) == 1
     assert stage.states() == dict.fromkeys(lost, str(State.DONE))
+
+
+@pytest.mark.parametrize("labels", [(names.NFD_OS_ID, names.NFD_OS_VERSION), ()])
+def test_an_outage_on_the_nodes_of_one_system_gives_nobody_the_driver_of_another(labels: tuple[str, ...]) -> None:
+    """Of three nodes two are silent for a moment, and the third has another operating system."""
+    @on_stage(gpu_nodes=3)
+    async def scenario(stage: Stage) -> None:
+        await stage.installed()
+        await stage.label("gpu-3", names.NFD_OS_VERSION, "24.04")
+        stage.run_pod("training", "gpu-1", owned=True)
+        await stage.rest(60)
+        before = stage.get("daemonsets.apps", names.DRIVER_APP)["metadata"]["generation"]
+        told = {key: value for key, value in stage.labels("gpu-1").items() if key in labels or not labels and key.startswith(
+            names.NFD_PREFIX)}
+        for lost in (dict.fromkeys(told), told):
+            for node in ("gpu-1", "gpu-2"):
+                await stage.user.patch_merge(resources.NODES, node, {"metadata": {"labels": lost}})
+            await stage.rest(300)
+            assert [pod["metadata"]["name"] for pod in stage.workload_pods()] == ["training"]
+        assert stage.get("daemonsets.apps", names.DRIVER_APP)["metadata"]["generation"] == before
+
+    scenario()
 
 
 @on_stage(gpu_nodes=4)

@@ -49,6 +49,20 @@ def test_the_running_drivers_system_stays_while_a_node_has_it(image: str, expect
     assert cluster_facts("ns", nodes, driver_image=image).os_tag == expected
 
 
+@pytest.mark.parametrize(("image", "expected"), [
+    ("r.example/driver:595-ubuntu24.04", "ubuntu24.04"),
+    ("r.example/driver:595-rhel9", "rhel9"),
+    ("r.example/driver:595-grid-sles15.6", "sles15.6"),
+    ("r.example/driver:595-sl-micro6.0", "sl-micro6.0"),
+    ("r.example:5000/gpu-driver@sha256:abc", "debian12"),
+    ("r.example/driver:595", "debian12"),
+])
+def test_the_running_drivers_system_stays_while_a_node_does_not_say_what_it_has(image: str, expected: str) -> None:
+    nodes = [node("a", "debian 12"), node("b", "")]
+    assert cluster_facts("ns", nodes, driver_image=image).os_tag == expected
+    assert cluster_facts("ns", nodes[1:], driver_image=image).os_tag == ""
+
+
 @pytest.mark.parametrize(("runtimes", "expected"), [
     (["cri-o://1.33", "containerd://2.1"], "containerd"),
     (["cri-o://1.33", "docker://27"], "crio"),

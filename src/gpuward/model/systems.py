@@ -12,6 +12,8 @@ MAJOR_ONLY = ("ol", "rhel", "rocky")
 LONGEST_LABEL = 63
 _SYSTEM, _VERSION = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*"), re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*")
 """What an operating system's ID and VERSION_ID may be (os-release(5)); both become parts of names."""
+_IN_IMAGE = re.compile(r"-((?:(?:opensuse|sle?)-)?[a-z]+[0-9][0-9.]*)$")
+"""An operating system at the end of a driver image's tag."""
 _KERNEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?([._][a-z0-9]([a-z0-9-]*[a-z0-9])?)*", re.IGNORECASE)
 """What a kernel's version may be that becomes a part of names."""
 
@@ -33,6 +35,12 @@ def tag_of(system: str) -> str:
     """Return an operating system as driver images spell it, such as ubuntu22.04 or rhel9."""
     name = name_of(system)
     return name + system[len(name):].split(".")[0] if name in MAJOR_ONLY else system
+
+
+def tag_in(image: str) -> str:
+    """Return the operating system for which a driver image was built, as its tag spells it; empty where that cannot be told."""
+    found = _IN_IMAGE.search(image)
+    return found[1] if found else ""
 
 
 def name_of(system: str) -> str:

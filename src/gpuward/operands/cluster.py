@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from gpuward import names
 from gpuward.model.placement import placement_of
-from gpuward.model.systems import kernel_of, system_of, tag_of
+from gpuward.model.systems import kernel_of, system_of, tag_in, tag_of
 from gpuward.model.views import NodeView
 from gpuward.operands.facts import ClusterFacts, NodeKernel, Runtime
 
@@ -20,15 +20,18 @@ def cluster_facts(namespace: str, nodes: Iterable[NodeView], *, driver_image: st
 
     Of nodes that differ the first by name decides, so that the same cluster always gives the same objects: the operating system
     is that of the first GPU node that reports one; the runtime is containerd if any GPU node has it, else the first one's.
-    With the image of the running driver in `driver_image`, its operating system stays as long as any GPU node has it: a node that
-    comes or goes must not replace the driver of all the others.
+    With the image of the running driver in `driver_image`, its operating system stays as long as any GPU node has it, or does not
+    say what it has: a node that comes or goes, or discovery that is away for a moment, must not replace the driver of all others.
     """
     gpu_nodes = _one_of_each(node for node in nodes if node.gpu_present)
     tags = [tag for node in gpu_nodes if (tag := os_tag(node))]
+    stays = next((tag for tag in tags if driver_image.endswith(f"-{tag}")), "")
+    if tags and len(tags) < len(gpu_nodes):
+        stays = stays or tag_in(driver_image)
     return ClusterFacts(
         namespace=namespace,
         runtime=_runtime(gpu_nodes),
-        os_tag=next((tag for tag in tags if driver_image.endswith(f"-{tag}")), tags[0] if tags else ""),
+        os_tag=stays or next(iter(tags), ""),
         has_gpu_nodes=bool(gpu_nodes),
         has_service_monitor_crd=has_service_monitor_crd,
         kernels=tuple(sorted({kernel for node in gpu_nodes if (kernel := _kernel(node))})),

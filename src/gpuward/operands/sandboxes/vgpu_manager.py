@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from gpuward import names
+from gpuward.errors import NotDiscovered
+from gpuward.labels.discovery import NOT_DISCOVERED, how_to_label
 from gpuward.operands import images, rbac
 from gpuward.operands.common import set_envs, set_host_network, set_image, set_resources
 from gpuward.operands.common_daemonset import DaemonSetFrame, daemon_set, ref
@@ -34,7 +36,11 @@ def refs(ctx: Context) -> tuple[ObjectRef, ...]:
 
 
 def objects(ctx: Context) -> list[Json]:
-    """Return the vGPU manager's account and DaemonSet."""
+    """Return the vGPU manager's account and DaemonSet.
+
+    Raises:
+        NotDiscovered: no GPU node says what it runs; an image without that would take the driver from all hosts, and bring none.
+    """
     of_manager = rules_of_manager(ctx, _MANAGER, ctx.spec.vgpu_manager.driver_manager)
     rules = [*vfio_manager.cluster_rules(), rbac.rule("apps", ["daemonsets"], ["get"]), *of_manager]
     made = rbac.access(ctx.namespace, ACCOUNT, [rbac.use_privileged_scc()], rules)
@@ -95,7 +101,10 @@ def _fill(ctx: Context, template: Json) -> None:
     container = find(pod["containers"], CONTAINER)
     fill_manager(ctx, pod, _MANAGER, section.driver_manager, section.resources)
     reference = images.resolve("spec.vgpuManager", section, "VGPU_MANAGER_IMAGE", ctx.images)
-    set_image(pod, container, images.with_os_tag(reference, ctx.facts.os_tag), section)
+    image = images.with_os_tag(reference, ctx.facts.os_tag)
+    if image != reference and not ctx.facts.os_tag:
+        raise NotDiscovered("spec.vgpuManager", "", f"{NOT_DISCOVERED} its operating system: {how_to_label(with_gpu=False)}")
+    set_image(pod, container, image, section)
     set_resources(container, section.resources)
     if section.args:
         container["args"] = list(section.args)
