@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from gpuward.model.explain import sentence
 from gpuward.model.states import State
+from gpuward.sandbox.driver import set_cordon
 from tests.journeys.looking import explanation_of, reason_of
 from tests.journeys.stage import NEW, Stage, on_stage
 
@@ -57,3 +60,22 @@ async def test_who_uncordons_a_node_once_in_mid_upgrade_is_told_of(stage: Stage)
     told = [event for event in stage.sandbox.store.list("events", "default") if event["reason"] == "GPUDriverUpgradeUncordoned"]
     assert [(event["type"], event["involvedObject"]["name"], event["count"]) for event in told] == [("Warning", "gpu-1", 1)]
     assert told[0]["message"].startswith(lifted)
+
+
+@pytest.mark.parametrize("state", [State.POD_RESTART_REQUIRED, State.VALIDATION_REQUIRED])
+@pytest.mark.parametrize(("manager", "stays"), [("kubectl-cordon", True), ("kubectl", True), ("gpuward", False)])
+def test_a_cordon_that_somebody_made_in_its_place_while_no_operator_looked_stays(state: State, manager: str, stays: bool) -> None:
+    @on_stage(gpu_nodes=1, upgrade=ALL)
+    async def scenario(stage: Stage) -> None:
+        await stage.installed()
+        await stage.upgrade_to(NEW)
+        await stage.until(lambda: stage.state("gpu-1") == state)
+        await stage.kill_operator()
+        set_cordon(stage.sandbox.store, "gpu-1", False, manager)
+        set_cordon(stage.sandbox.store, "gpu-1", True, manager)
+        await stage.restart_operator()
+        await stage.upgraded()
+        await stage.rest(60)
+        assert stage.cordoned("gpu-1") is stays
+
+    scenario()

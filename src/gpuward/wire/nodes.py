@@ -10,7 +10,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.marks import SLURM_REASON
-from gpuward.model.record import Record, decode_record
+from gpuward.model.record import CordonOwner, Record, decode_record
 from gpuward.model.taints import Taint
 from gpuward.model.views import NodeView
 from gpuward.wire.meta import WireMeta, shared, with_prefix, with_shared_values
@@ -19,6 +19,8 @@ KEPT = ("nvidia.com/", "gpuward.io/", SLURM_REASON)
 """Prefixes of the annotations that are kept. Labels are all kept: an NVIDIADriver may choose its nodes by any of them."""
 
 
+_KUBECTL = "kubectl"
+"""How the field managers of people begin who cordon nodes by hand."""
 _BY_CONDITION = "node.kubernetes.io/"
 """How the keys of taints begin that Kubernetes sets itself."""
 
@@ -72,6 +74,8 @@ def node_view(raw: bytes | msgspec.Raw) -> NodeView:
     node = _decoder.decode(raw)
     meta = node.metadata
     record, error = _record(meta)
+    if node.spec.unschedulable and record is not None and record.cordon is CordonOwner.GPUWARD:
+        record = _without_theirs(record, raw)
     return NodeView(
         name=intern(meta.name),
         uid=meta.uid,
@@ -98,6 +102,13 @@ def node_view(raw: bytes | msgspec.Raw) -> NodeView:
 def _may_be_managers(meta: WireMeta, record: Record | None) -> bool:
     noted = names.DRIVER_MANAGER_CORDON in (meta.annotations or {})
     return noted or record is None or record.cordon is None
+
+
+def _without_theirs(record: Record, raw: bytes | msgspec.Raw) -> Record:
+    """Return a record without a cordon of ours that somebody lifted, and made one of their own, while nobody looked."""
+    cordoners = _cordoners(raw)
+    theirs = bool(cordoners) and all(each.startswith(_KUBECTL) for each in cordoners)
+    return msgspec.structs.replace(record, cordon=None, changing=0.0) if theirs else record
 
 
 def _cordoners(raw: bytes | msgspec.Raw) -> tuple[str, ...]:
