@@ -67,8 +67,8 @@ def test_an_outage_on_the_nodes_of_one_system_gives_nobody_the_driver_of_another
         stage.run_pod("training", "gpu-1", owned=True)
         await stage.rest(60)
         before = stage.get("daemonsets.apps", names.DRIVER_APP)["metadata"]["generation"]
-        told = {key: value for key, value in stage.labels("gpu-1").items() if key in labels or not labels and key.startswith(
-            names.NFD_PREFIX)}
+        known = stage.labels("gpu-1").items()
+        told = {key: value for key, value in known if (key in labels if labels else key.startswith(names.NFD_PREFIX))}
         for lost in (dict.fromkeys(told), told):
             for node in ("gpu-1", "gpu-2"):
                 await stage.user.patch_merge(resources.NODES, node, {"metadata": {"labels": lost}})

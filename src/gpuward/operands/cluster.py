@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpuward import names
 from gpuward.model.placement import placement_of
+from gpuward.model.snapshot import Snapshot
 from gpuward.model.systems import kernel_of, system_of, tag_in, tag_of
 from gpuward.model.views import NodeView
 from gpuward.operands.facts import ClusterFacts, NodeKernel, Runtime
@@ -38,6 +40,19 @@ def cluster_facts(namespace: str, nodes: Iterable[NodeView], *, driver_image: st
         config_maps=dict(config_maps or {}),
         secrets=frozenset(secrets),
     )
+
+
+def running_image(snapshot: Snapshot, *, left: bool) -> str:
+    """Return the image of the driver DaemonSet as it is. Without one it is the vGPU manager's, which is replaced at once, under
+    virtual machines too, or that of driver pods which were `left` behind: one with the operating system that most of them have.
+    """
+    images = {ds.name: ds.image for ds in snapshot.daemonsets}
+    found = images.get(names.DRIVER_APP) or images.get(names.VGPU_MANAGER_APP, "")
+    if found or not left:
+        return found
+    pods = [pod.driver_image for on_node in snapshot.pods.values() for pod in on_node if pod.driver_image]
+    systems = Counter(map(tag_in, pods))
+    return max(pods, key=lambda image: (systems[tag_in(image)], image), default="")
 
 
 def _one_of_each(nodes: Iterable[NodeView]) -> list[NodeView]:

@@ -20,7 +20,7 @@ from gpuward.model.states import AT_REST
 from gpuward.model.views import NodeView, PolicyView
 from gpuward.operands.applied import not_applied
 from gpuward.operands.changes import Prepared, changes, prepare
-from gpuward.operands.cluster import cluster_facts
+from gpuward.operands.cluster import cluster_facts, running_image
 from gpuward.operands.driver.kernels import homeless, is_left_behind, left_daemon_sets, removal, stale_driver_daemon_sets
 from gpuward.operands.driver.switched_off import switched_off, while_needed
 from gpuward.operands.driver.unwanted import ending
@@ -136,7 +136,7 @@ def _facts(snapshot: Snapshot, policy: ClusterPolicy) -> ClusterFacts:
     return cluster_facts(
         snapshot.namespace,
         placed_nodes(snapshot, Placing(precompiled=True)) if chosen else snapshot.nodes.values(),
-        driver_image=_driver_image(snapshot),
+        driver_image=running_image(snapshot, left=driver.is_enabled and not (chosen or driver.is_left_to_nvidia_drivers)),
         has_service_monitor_crd=seen.has_service_monitors,
         config_maps=seen.config_maps,
         secrets=seen.secrets,
@@ -171,14 +171,6 @@ def _ignore(view: PolicyView) -> Action | None:
     if (view.body.get("status") or {}).get("state") == IGNORED:
         return None
     return PatchStatus(KIND, view.ref, {"state": IGNORED}, why="an older ClusterPolicy is in force")
-
-
-def _driver_image(snapshot: Snapshot) -> str:
-    """Return the image of the driver DaemonSet as it is: its operating system stays while any GPU node has it. Without one it is
-    the vGPU manager's, which is replaced at once, under virtual machines too.
-    """
-    images = {ds.name: ds.image for ds in snapshot.daemonsets}
-    return images.get(names.DRIVER_APP) or images.get(names.VGPU_MANAGER_APP, "")
 
 
 def _stale(policy: ClusterPolicy, states: Sequence[OperandState], view: PolicyView, snapshot: Snapshot, *,
