@@ -1,4 +1,4 @@
-"""A fleet with two operating systems under a ClusterPolicy, whose driver is for one of them: it stays so while people change their mind."""
+"""A fleet with two operating systems, whose ClusterPolicy's driver is for one: it stays so while people change their mind."""
 
 from __future__ import annotations
 
