@@ -13,11 +13,12 @@ from gpuward.controllers.holds import HoldEvents
 from gpuward.kube.events import EventRecorder
 from gpuward.kube.http.client import Client
 from gpuward.model.passes import Pass
-from gpuward.model.plan import NodeStatus, Plan
+from gpuward.model.plan import Hold, NodeStatus, Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import Ref
+from gpuward.model.waits import Plain
 from gpuward.policy.clusterpolicy import ActivePolicy
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.sandbox.transport import InProcessTransport
@@ -101,6 +102,8 @@ def test_what_holds_the_fleet_or_every_node_for_a_moment_is_not_said(reason: Rea
 
 def test_a_node_between_two_driver_pods_is_not_spoken_of() -> None:
     assert said([held(Reason.DRIVER_POD_MISSING, State.POD_RESTART_REQUIRED)]) == []
+    lasts = Plan(nodes={"n0": NodeStatus(State.POD_RESTART_REQUIRED, 0.0, Hold(Plain(Reason.DRIVER_POD_MISSING, lasts=True)))})
+    assert said([held(Reason.DRIVER_POD_MISSING, State.POD_RESTART_REQUIRED), lasts, lasts]) == [("Normal", "DriverPodMissing")]
     assert said([held(Reason.DRIVER_POD_MISSING)]) == [("Normal", "DriverPodMissing")]
 
 

@@ -14,12 +14,13 @@ from gpuward.controllers.metrics import Metrics
 from gpuward.controllers.upgrade import UpgradeController, UpgradeLog
 from gpuward.model.actions import EvictPod, PatchNode
 from gpuward.model.passes import Outcome, Pass
-from gpuward.model.plan import Counts, NodeStatus, Plan
+from gpuward.model.plan import Counts, Hold, NodeStatus, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import Owner, PodView, Ref
+from gpuward.model.waits import Plain
 from gpuward.policy.nvidiadrivers import PoliciesInForce, PolicyReader
 from gpuward.policy.pods import selections
 from tests import build
@@ -114,6 +115,13 @@ def test_what_holds_the_rollout_as_a_whole_is_a_line_for_each_change(log: list[A
         ("Driver upgrade is held", "WindowShut"), ("Driver upgrade is held", "Paused"),
         ("Driver upgrade is held no longer", "Paused")]
     assert "windows" in log[0]["message"]
+
+
+def test_a_driver_pod_that_is_not_made_is_a_warning_only_once_it_lasts(log: list[Any]) -> None:
+    waits = [Plan(nodes={"n1": NodeStatus(State.POD_RESTART_REQUIRED, 0, Hold(Plain(Reason.DRIVER_POD_MISSING, lasts=lasts)))})
+             for lasts in (False, True, True)]
+    told(*waits)
+    assert [(line["event"], line["log_level"]) for line in log] == [("Node is held", "warning")]
 
 
 def test_waiting_for_a_turn_is_no_warning(log: list[Any]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from gpuward.kube import resources
-from tests.journeys.looking import condition_of, explanation_of, reason_of
+from tests.journeys.looking import condition_of, explanation_of, headline_of, reason_of
 from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_metrics import Scrape
 
@@ -52,9 +52,14 @@ async def test_a_failed_node_that_gets_no_driver_pod_stops_the_rollout_in_words_
     broken = next(node for node, state in stage.states().items() if state == "pod-restart-required")
     last = next(node for node, state in stage.states().items() if state == "upgrade-required")
     await taint(stage, broken)
-    await stage.rest(3000)
-    assert (stage.state(broken), stage.hold(broken)) == ("upgrade-failed", "DriverPodMissing")
+    await stage.rest(240)
+    assert not [event for event in stage.events(broken) if "DriverPodMissing" in event], "mostly that takes seconds"
+    await stage.rest(120)
     waits = "DriverPodMissing: waits for the DaemonSet to make a driver pod on this node"
+    assert stage.events(broken)[-1] == waits, "its deadline is far away"
+    assert "1 under way in trouble" in await headline_of(stage)
+    await stage.rest(2640)
+    assert (stage.state(broken), stage.hold(broken)) == ("upgrade-failed", "DriverPodMissing")
     assert stage.events(broken)[-1] == waits, "the event before says that it is tried again by itself"
     assert stage.hold(last) == "NoNodeMayStart", "nothing brings it back but somebody"
     assert condition_of(stage)[1] == "NoNodeMayStart"

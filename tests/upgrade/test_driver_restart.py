@@ -52,6 +52,16 @@ def test_a_restart_waits(pods: list[PodView], reason: Reason) -> None:
     assert answer.plan.actions == ()
 
 
+@pytest.mark.parametrize(("passed", "lasts", "again"), [(299, False, 300), (300, True, 1800)])
+def test_people_are_told_of_a_driver_pod_that_is_not_made_long_before_the_node_fails(
+    passed: int, lasts: bool, again: int
+) -> None:
+    answer = ask(under_way(RESTART, since=NOW - passed))
+    hold = build.hold_of(answer.plan)
+    assert (hold.reason, hold.lasts) == (Reason.DRIVER_POD_MISSING, lasts)
+    assert answer.plan.wake_at == NOW - passed + again
+
+
 def test_a_restart_waits_for_a_template_to_settle() -> None:
     assert ask(RESTARTING, OLD, settled=False).reason is Reason.TEMPLATE_SETTLING
 

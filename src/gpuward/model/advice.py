@@ -55,7 +55,8 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "`kubectl describe node NODE` says what it lacks. Repair it, remove it from the cluster, or leave it out with `gpuward "
         "skip NODE`. The others go on meanwhile, as far as maxUnavailable lets them: it counts as out of service."),
     Reason.DRIVER_POD_MISSING: Advice(
-        Act.LATER, "A DaemonSet is to make a driver pod here and has not done so yet. Mostly that takes seconds.",
+        Act.LATER, "A DaemonSet is to make a driver pod here and has not done so yet. Mostly that takes "
+        "seconds: a node in mid-upgrade says so only after 5 minutes.",
         "If it lasts, `gpuward explain NODE` names the labels or taints in the way; `kubectl describe daemonset` in the "
         "operator's namespace shows pods that may not be created. A node that was done before has no deadline: it waits until "
         "somebody acts."),

@@ -13,7 +13,7 @@ from gpuward.model.reasons import Reason
 from gpuward.model.record import Failure, Record
 from gpuward.model.states import IN_PROGRESS, State, parse_state
 from gpuward.model.views import NodeView
-from gpuward.model.waits import Failed, RetryLater, WaitsFor
+from gpuward.model.waits import Failed, Plain, RetryLater, WaitsFor
 from gpuward.model.waves import RolloutWaves
 
 
@@ -27,6 +27,11 @@ class Hold(msgspec.Struct, frozen=True, gc=False):
     @property
     def reason(self) -> Reason:
         return self.what.reason
+
+    @property
+    def lasts(self) -> bool:
+        """Tell whether it is to end by itself, and should have long ago."""
+        return isinstance(self.what, Plain) and self.what.lasts
 
 
 class Counts(msgspec.Struct, frozen=True, gc=False):

@@ -39,6 +39,8 @@ class Plain(msgspec.Struct, frozen=True):
         Reason.TEMPLATE_SETTLING, Reason.OPERANDS_STARTING, Reason.VALIDATOR_MISSING, Reason.MAINTENANCE, Reason.METADATA_BEHIND,
         Reason.WRITE_UNANSWERED, Reason.VALIDATION_OFF,
     ]
+    lasts: bool = False
+    """Whether a node in mid-upgrade has waited for it far longer than it takes: something is in the way."""
 
 
 class Paused(msgspec.Struct, frozen=True):

@@ -71,9 +71,9 @@ def _bad(plan: Plan) -> str:
 
 
 def _is_in_trouble(hold: Hold) -> bool:
-    """Tell whether a node under way waits for somebody, or for a pod that does not start: not only the driver's."""
+    """Tell whether a node under way waits for somebody, or for a pod, be it the driver's or not, that is not made or started."""
     fails = isinstance(hold.what, Starting) and hold.what.trouble.is_more_than_a_start
-    return hold.reason.needs_person or (fails and hold.reason is Reason.VALIDATOR_STARTING)
+    return hold.reason.needs_person or hold.lasts or (fails and hold.reason is Reason.VALIDATOR_STARTING)
 
 
 def _stopped(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> str:

@@ -26,7 +26,7 @@ from gpuward.upgrade.recovery import replacement_refusal
 from gpuward.upgrade.step import Move, Step, Wait, step
 from gpuward.upgrade.still_offered import driver_goes
 from gpuward.upgrade.uncordon import back_in_the_queue, finish
-from gpuward.upgrade.waits import driver_starting, pod_missing, settling, unconfirmed
+from gpuward.upgrade.waits import driver_starting, lasting, pod_missing, settling, unconfirmed
 
 RESTARTS_TOLERATED = 10
 """NVIDIA's limit: a driver container that restarted more often has failed (operator-libs, pod restart step)."""
@@ -57,7 +57,8 @@ def restart_driver(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     until = _deadline(node, policy)
     if until is not None and node.is_overdue(until, now):
         return fail(node, causes.overdue(hold, until - node.record.since, ready=bool(node.node.ready)), now)
-    again = min((at for at in (hold.until, until) if at is not None), default=None)
+    hold, told = lasting(hold, now)
+    again = min((at for at in (hold.until, until, told) if at is not None), default=None)
     hold = msgspec.structs.replace(hold, until=until)
     if hold.reason in (Reason.DRIVER_STARTING, Reason.DRIVER_FAILING, Reason.DRIVER_UNPLACED):
         return Wait(hold, annotations=_without_safe_load(node), retry_at=until)

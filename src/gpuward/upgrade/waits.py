@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
+
+import msgspec
 
 from gpuward.model.plan import Hold
 from gpuward.model.reasons import Reason
@@ -12,6 +15,9 @@ from gpuward.model.views import PodView
 from gpuward.model.waits import OperandPod, Plain, Starting
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.in_use import running_under
+
+MADE_WITHIN: Final = 300.0
+"""Seconds in which an old driver pod ends and a DaemonSet makes the next, before people are told that there is none."""
 
 
 def driver_starting(node: NodeFacts, driver: PodView, since: float) -> Hold:
@@ -33,6 +39,16 @@ def settling(node: NodeFacts, since: float) -> Hold:
 def pod_missing(node: NodeFacts, since: float) -> Hold:
     """Say that the node has no driver pod, and whether a DaemonSet is to make one."""
     return Hold(node.unserved or Plain(Reason.DRIVER_POD_MISSING), since)
+
+
+def lasting(hold: Hold, now: float) -> tuple[Hold, float | None]:
+    """Return the hold of a node in mid-upgrade, which says so once its driver pod should be there, and when that will be."""
+    if not isinstance(hold.what, Plain) or hold.reason is not Reason.DRIVER_POD_MISSING:
+        return hold, None
+    until = hold.since + MADE_WITHIN
+    if now < until:
+        return hold, until
+    return msgspec.structs.replace(hold, what=msgspec.structs.replace(hold.what, lasts=True)), None
 
 
 def unconfirmed(node: NodeFacts, stale: Sequence[PodView], since: float) -> Hold:
