@@ -43,6 +43,22 @@ async def test_an_alert_tells_of_a_node_that_was_done_and_has_lost_its_driver_po
 
 
 @on_stage(gpu_nodes=3, upgrade={"maxUnavailable": 1})
+async def test_nodes_behind_one_that_was_done_and_keeps_its_driver_pod_away_do_not_go_on(stage: Stage) -> None:
+    await stage.installed()
+    await taint(stage, "gpu-2")
+    await stage.until(lambda: stage.hold("gpu-2") == "DriverPodMissing")
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-1") == "NoNodeMayStart")
+    remedy = (await explanation_of(stage, "gpu-1")).remedies[0]
+    assert remedy.commands == ("kubectl taint node gpu-2 maintenance:NoExecute-",)
+    assert remedy.do.startswith("take taint maintenance=true:NoExecute from node gpu-2, once")
+    assert remedy.then == "this node starts at once"
+    assert "nodes that are out of service use maxUnavailable up" in await headline_of(stage)
+    await stage.user.patch_merge(resources.NODES, "gpu-2", {"spec": {"taints": None}})
+    await stage.upgraded()
+
+
+@on_stage(gpu_nodes=3, upgrade={"maxUnavailable": 1})
 async def test_a_failed_node_that_gets_no_driver_pod_stops_the_rollout_in_words_too(stage: Stage) -> None:
     await stage.installed()
     await stage.deploy("train", node="gpu-2")

@@ -51,6 +51,7 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     """Hashes of the revisions whose pods differ from those of the target in labels and annotations at most."""
     wanted: bool = True  # whether a driver DaemonSet selects the node
     selected: bool = True  # whether one does that is there now
+    repels: bool = False  # whether it has no driver pod as its taints keep it away
     unserved: Unserved | None = None
     """Why no driver DaemonSet is for the node, though it should have a driver."""
     departed: bool = False  # whether the NVIDIADriver is gone whose upgrade it is under

@@ -18,6 +18,7 @@ from gpuward.model.selectors import matches
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.staging import PrestageMode
 from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.taints import tolerated
 from gpuward.model.unserved import DriverLabelUnknown
 from gpuward.model.views import NodeView, PodView
 from gpuward.model.withheld import is_withheld, living_daemonsets, loaded_alone, replaces, selecting, with_driver
@@ -43,6 +44,7 @@ class RolloutContext:
         self.daemonsets = {ds.uid: ds.name for ds in driving}
         self.selectors = tuple(ds.node_selector for ds in driving if not ds.deleting)
         self.driving = driving
+        self.tolerations = tuple(ds.tolerations for ds in driving)
         self.shapes = {} if policy.rollout.prestage.mode is PrestageMode.OFF else {
             ds.uid: (ds.shape, ds.pull_secrets, ds.account, ds.deleting) for ds in driver_daemonsets(snapshot)}
         self.left = frozenset(ds.uid for ds in driver_daemonsets(snapshot) if ds.deleting and ds.leaves_pods)
@@ -64,6 +66,7 @@ class RolloutContext:
             and self.targets == other.targets and self.elsewhere == other.elsewhere
             and self.selectors == other.selectors and self.placements.selectors == other.placements.selectors
             and self.spared == other.spared and self.digests == other.digests and self.living == other.living
+            and self.tolerations == other.tolerations
             and self.left == other.left
             and self.shapes == other.shapes and self.snapshot.images == other.snapshot.images
             and self.snapshot.watched_since == other.snapshot.watched_since
@@ -187,6 +190,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
         removing=removing,
         wanted=wanted,
         selected=selected,
+        repels=selected and driver is None and _repels(served, common),
         unserved=lacking,
         departed=bool(record.driver) and policy.placing is not None and policy.placing.claim(record.driver) is None,
         validators=validators,
@@ -231,6 +235,12 @@ def _would_be_replaced(node: NodeView, pods: Sequence[PodView], common: RolloutC
     """Tell whether pods run on a driver that no driver pod holds, and that of the node's DaemonSet is another one."""
     loaded = loaded_alone(node, pods, common.snapshot.namespace, common.living, spared=common.spared)
     return loaded is not None and replaces(selecting(common.driving, node.labels), loaded)
+
+
+def _repels(node: NodeView, common: RolloutContext) -> bool:
+    """Tell whether taints keep the driver pod away of each DaemonSet that is for the node."""
+    makers = selecting([ds for ds in common.driving if not ds.deleting], node.labels)
+    return not any(ds.tolerations is None or tolerated(node.taints, ds.tolerations) for ds in makers)
 
 
 def _runs_beside(pod: PodView, driver: PodView, namespace: str) -> bool:

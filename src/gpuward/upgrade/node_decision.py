@@ -130,6 +130,8 @@ def _is_stuck(node: NodeFacts, hold: Hold | None, waits: bool) -> bool:
     """Tell whether a node that is out of service comes back only if somebody does something about it."""
     if hold is None:
         return not waits and (node.unschedulable or not node.node.ready)
+    if hold.reason is Reason.DRIVER_POD_MISSING and node.repels:
+        return True
     if node.state is State.FAILED and hold.reason in _TIME_IS_UP:
         return True
     return hold.reason.needs_person or (hold.reason is Reason.SKIPPED and (node.unschedulable or not node.node.ready))

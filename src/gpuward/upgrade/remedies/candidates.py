@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 
 import msgspec
 
@@ -25,6 +26,7 @@ from gpuward.upgrade.remedies.behind import after_troubles, look_at, quarantined
 from gpuward.upgrade.remedies.driver_pod import (
     empty_for_driver,
     make_driver_pod,
+    make_others_pods,
     make_validator_pod,
     mend_driver_pod,
     mend_validator_pod,
@@ -230,6 +232,7 @@ def _more_unavailable(question: Question) -> Iterator[Candidate]:
     idle = [node for node in others if node.name != question.view.name and node.state not in IN_PROGRESS]
     for node in [node for node in idle if not node.ready and not node.unschedulable][:MOST_NODES]:
         yield fixes.repair(node)
+    yield from islice(make_others_pods(question, question.plan.nodes), MOST_NODES)
     unvalidated = [node for node in idle if node.unschedulable and (hold := question.plan.holds.get(node.name)) is not None
                    and hold.reason is Reason.VALIDATION_OFF]
     for node in unvalidated[:MOST_NODES]:
@@ -269,6 +272,7 @@ def _more_of_domain(question: Question) -> Iterator[Candidate]:
     out = [case.snapshot.nodes[name] for name in what.nodes if name in case.snapshot.nodes]
     idle = [node for node in out if node.state not in IN_PROGRESS]
     yield from (fixes.repair(node) for node in idle if not node.ready)
+    yield from make_others_pods(question, what.nodes)
     yield from (fixes.uncordon(node) for node in idle if node.ready and node.unschedulable and node.state is not State.FAILED)
 
     def allow(count: int) -> Fix:

@@ -4,7 +4,7 @@ the node, that the pod finds its place, and that it starts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from functools import partial
 from shlex import quote
 
@@ -12,11 +12,13 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.listing import listed
+from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS
 from gpuward.model.taints import tolerated
 from gpuward.model.troubles import trouble_of
 from gpuward.model.views import DaemonSetView, Owner, PodView
 from gpuward.model.waits import Failed, RetryLater
+from gpuward.upgrade.facts_cache import gather
 from gpuward.upgrade.remedies.fixes import (
     DecisionFacts,
     Fix,
@@ -36,13 +38,22 @@ from gpuward.upgrade.scope import drives
 replace = msgspec.structs.replace
 
 
-def make_driver_pod(question: Question) -> Iterator[Candidate]:
-    """Get a driver pod onto the node."""
+def make_driver_pod(question: Question, where: str = "") -> Iterator[Candidate]:
+    """Get a driver pod onto the node, which is named where it is not the one that people ask about."""
     case, view = question.case, question.view
     ds = next((ds for ds in case.snapshot.daemonsets if drives(ds, case.policy) and not ds.deleting
                and ds.node_selector.items() <= view.labels.items()), None)
     if ds is not None:
-        yield from _let_make(ds, "driver", {names.COMPONENT_LABEL: names.DRIVER_COMPONENT}, question)
+        yield from _let_make(ds, "driver", {names.COMPONENT_LABEL: names.DRIVER_COMPONENT}, question, where)
+
+
+def make_others_pods(question: Question, nodes: Container[str]) -> Iterator[Candidate]:
+    """Get driver pods onto those of some other nodes that are out of service as they have none."""
+    for facts in gather(question.case.snapshot, question.case.policy):
+        hold = question.plan.holds.get(facts.node.name)
+        idle = facts.state not in IN_PROGRESS and facts.node.name != question.view.name
+        if idle and facts.node.name in nodes and hold is not None and hold.reason is Reason.DRIVER_POD_MISSING:
+            yield from make_driver_pod(replace(question, node=facts, hold=hold), f"node {facts.node.name}")
 
 
 def make_validator_pod(question: Question) -> Iterator[Candidate]:
@@ -54,20 +65,24 @@ def make_validator_pod(question: Question) -> Iterator[Candidate]:
         yield from (with_others(fix, question) for fix in _let_make(ds, "validator", {"app": names.VALIDATOR_APP}, question))
 
 
-def _let_make(ds: DaemonSetView, what: str, labels: Mapping[str, str], question: Question) -> Iterator[Fix]:
+def _let_make(
+    ds: DaemonSetView, what: str, labels: Mapping[str, str], question: Question, where: str = ""
+) -> Iterator[Fix]:
     """Get a DaemonSet to make its pod. What is in its way stands in other objects than are read here, so commands show it."""
     view = question.view
-    if question.now < question.hold.since + SOON and not isinstance(question.hold.what, Failed | RetryLater):
-        return
     made = partial(_with, pod=_made(ds, labels, question))
     in_the_way = [taint for taint in view.taints if ds.tolerations is not None and not tolerated((taint,), ds.tolerations)]
     if in_the_way:
         these, it = (f"taint {in_the_way[0]}", "it") if len(in_the_way) == 1 else (f"taints {listed(in_the_way)}", "them")
-        do = f"take {these} from the node, once whoever set {it} has finished: DaemonSet {ds.ref} does not tolerate {it}"
+        place = where or "the node"
+        do = f"take {these} from {place}, once whoever set {it} has finished: DaemonSet {ds.ref} does not tolerate {it}"
         taints = " ".join(quote(f"{taint.key}:{taint.effect}-") for taint in in_the_way)
         yield Fix(do, made, f"kubectl taint node {quote(view.name)} {taints}")
         return
-    do = f"let DaemonSet {ds.ref} make a {what} pod here: a quota, an affinity or a taint may be in the way"
+    if question.now < question.hold.since + SOON and not isinstance(question.hold.what, Failed | RetryLater):
+        return
+    place = f"on {where}" if where else "here"
+    do = f"let DaemonSet {ds.ref} make a {what} pod {place}: a quota, an affinity or a taint may be in the way"
     looks = (f"kubectl describe daemonset {quote(ds.name)} -n {quote(ds.namespace)}", f"kubectl describe node {quote(view.name)}")
     yield Fix(do, made, looks=looks)
 
