@@ -14,6 +14,7 @@ from gpuward.sandbox.faults import FaultKind
 from kubesandbox.messages import refusal
 from kubesandbox.sim.faults import Fault
 from tests.journeys.stage import NEW, Stage, on_stage
+from tests.journeys.test_rolloutpolicy import apply
 
 
 class Scrape:
@@ -111,6 +112,20 @@ async def test_a_write_that_is_refused_is_a_failed_reconciliation(stage: Stage) 
     await stage.until(lambda: Scrape(stage).of("gpu_operator_reconciliation_failed_total") > 2)
     await stage.rest(600)
     assert Scrape(stage).of("gpuward_api_requests_total", verb="create", resource="services", code="403") > 2
+
+
+@on_stage(gpu_nodes=1)
+async def test_policies_that_cannot_be_followed_are_counted_though_no_node_waits(stage: Stage) -> None:
+    await stage.installed()
+    seen = Scrape(stage)
+    assert seen.by("gpuward_policies_not_followed", "kind") == {}
+    assert seen.of("gpuward_policies_not_followed", kind="NVIDIADriver") == 0
+    await apply(stage, windows=[{"schedule": "0 25 * * FRI", "duration": "8h"}])
+    await stage.until(lambda: Scrape(stage).by("gpuward_policies_not_followed", "kind") == {"RolloutPolicy": 1})
+    await stage.patch_policy("driver/repository", "a repository")
+    await stage.until(lambda: Scrape(stage).by("gpuward_policies_not_followed", "kind") == {
+        "ClusterPolicy": 1, "RolloutPolicy": 1})
+    assert Scrape(stage).by("gpuward_nodes_by_group", "group") == {Group.UP_TO_DATE: 1}
 
 
 @on_stage(gpu_nodes=2)

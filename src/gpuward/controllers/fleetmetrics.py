@@ -16,6 +16,7 @@ from gpuward.model.reasons import Reason
 from gpuward.model.states import State
 from gpuward.operands.decide import Reconciliation
 from gpuward.policy.nvidiadrivers import PoliciesInForce
+from gpuward.policy.refused import not_followed
 from gpuward.report.groups import Group
 from gpuward.report.nodes import groups_of
 from gpuward.report.operands import OperandReport, moving_nodes, operand_reports
@@ -56,6 +57,7 @@ class FleetCollector(Collector):
             first[reason] = min(since, first.get(reason, since))
         yield _gauge("driver_upgrade_held_since_timestamp_seconds", first)
 
+        yield _gauge("policies_not_followed", not_followed(seen.policies))
         left = plan.estimate
         if left is not None and not (left.unknown or left.is_silent):
             yield _gauge("driver_upgrade_finish_timestamp_seconds", {"": left.at + left.left})

@@ -48,6 +48,7 @@ OWN_FLEET: Final = {
     "driver_upgrade_finish_timestamp_seconds": Help(
         GAUGE, "When the rollout will be done, by how long nodes took, as `gpuward status` says it, Unix seconds; absent while "
         "that is not known, and while no rollout goes on"),
+    "policies_not_followed": Help(GAUGE, "Policies that cannot be followed as people wrote them, by their kind", ("kind",)),
     "operand_pods_desired": Help(GAUGE, "Pods that an operand should have", ("operand",)),
     "operand_pods_ready": Help(GAUGE, "Pods of an operand that are ready", ("operand",)),
     "operand_troubled": Help(GAUGE, "Whether an operand is not ready for more than nodes that are upgraded now", ("operand",)),

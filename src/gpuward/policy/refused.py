@@ -18,6 +18,13 @@ def refusals(drivers: PoliciesInForce) -> tuple[str, ...]:
     return tuple(text for text in (refusal(drivers), *own, *unfollowed_settings(drivers)) if text)
 
 
+def not_followed(drivers: PoliciesInForce) -> dict[str, int]:
+    """Count the policies that cannot be followed, by their kind."""
+    own = [refusal(drivers, each.view.name) for each in drivers.active] if drivers.in_force else []
+    return {"ClusterPolicy": int(bool(refusal(drivers))), "NVIDIADriver": sum(map(bool, own)),
+            "RolloutPolicy": len(unfollowed_settings(drivers))}
+
+
 def unfollowed_settings(drivers: PoliciesInForce) -> tuple[str, ...]:
     """Return why the RolloutPolicy cannot be followed; nothing if it can."""
     rollout = drivers.policy.rollout
