@@ -11,7 +11,7 @@ from gpuward.model.states import State
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.builders import deployment
 from kubesandbox.messages import Answer, Request, Stream
-from tests.journeys.looking import explanation_of, status_of
+from tests.journeys.looking import condition_of, explanation_of, status_of
 from tests.journeys.stage import NEW, OLD, Proceed, Stage, gpu_template, on_stage
 
 ALL = {"maxUnavailable": "100%", "maxParallelUpgrades": 0}
@@ -97,6 +97,25 @@ async def test_pods_that_are_back_before_their_evictions_are_answered_are_no_tig
     await stage.until(lambda: stage.hold("gpu-1") == "ComesBack", within=300)
     await stage.until(lambda: stage.state("gpu-1") == State.FAILED, within=900)
     assert stage.client.stats.requests[EVICTED] <= 32
+
+
+@on_stage(gpu_nodes=1, upgrade=ALL)
+async def test_a_node_that_failed_for_what_comes_back_is_tried_again_once_nothing_does(stage: Stage) -> None:
+    await stage.installed()
+    await run_stubborn(stage, 1)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") == State.FAILED, within=700)
+    evicted = stage.client.stats.requests[EVICTED]
+    await stage.rest(12 * 3600)
+    assert stage.client.stats.requests[EVICTED] == evicted, "the cause is known, and still there"
+    assert (stage.state("gpu-1"), stage.hold("gpu-1")) == (State.FAILED, "ComesBack")
+    held = [text for text in stage.events("gpu-1", "Warning") if text.startswith("ComesBack: ReplicaSet stubborn-")]
+    assert held[-1].partition(", ")[2].startswith("as they tolerate the cordon")
+    assert condition_of(stage)[1] == "NodesFailed"
+    assert "tried again once no pods are there that tolerate the cordon" in condition_of(stage)[2]
+    stage.sandbox.store.modify("deployments.apps", WORKLOAD_NAMESPACE, "stubborn",
+                               lambda obj: obj["spec"]["template"]["spec"].update(tolerations=[]))
+    await stage.upgraded()
 
 
 @on_stage(gpu_nodes=1, upgrade=ALL)

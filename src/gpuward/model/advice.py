@@ -277,7 +277,7 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "Make room in the budget that the message names, before the deadline. With `killAtDeadline` the pod is deleted then."),
     Reason.COMES_BACK: Advice(
         Act.YES, "A controller puts pods back on the cordoned node as soon as they are evicted, mostly as they tolerate the "
-        "cordon.",
+        "cordon. A node that failed for that is not tried again while such a pod is there: it would be evicted in vain.",
         "Take the toleration for unschedulable nodes from that workload, or scale it down until the node is done."),
     Reason.UNCORDONED: Advice(
         Act.YES, "Somebody made the node schedulable again in mid-upgrade, and pods came. It is cordoned again each time.",

@@ -39,7 +39,8 @@ _QUOTED = frozenset({Reason.TEMPLATE_EDITED, Reason.REFUSED_ELSEWHERE, Reason.EV
                      Reason.APPROVAL_REQUIRED, Reason.WAVE_NOT_DONE, Reason.PAUSED})
 """Reasons of the fleet that say nothing without what they quote."""
 
-_ONCE = {Reason.DOES_NOT_STOP: "is given back once that pod has gone",
+_ONCE = {Reason.COMES_BACK: "is tried again once no pods are there that tolerate the cordon",
+         Reason.DOES_NOT_STOP: "is given back once that pod has gone",
          Reason.VALIDATION_OFF: "is tried again once a validator may get ready there",
          Reason.DRIVER_POD_MISSING: "is tried again once a driver pod is made there",
          Reason.DRIVER_UNPLACED: "is tried again once its driver pod finds a place there",

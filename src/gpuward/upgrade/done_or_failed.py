@@ -9,7 +9,7 @@ from gpuward.model.reasons import Reason
 from gpuward.model.record import Failure, left_unvalidated
 from gpuward.model.states import State
 from gpuward.model.troubles import DriverNow
-from gpuward.model.waits import Failed, OperandPod, Plain, RetryLater, TwoDriverPods
+from gpuward.model.waits import ComesBack, Failed, OperandPod, Plain, RetryLater, TwoDriverPods
 from gpuward.upgrade.driver_restart import replaced
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.in_use import had_the_target, in_the_way
@@ -121,6 +121,8 @@ def recover(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     driver_now = _since_then(node, failure)
     if failure.attempts > retries:
         return Wait(Hold(Failed(failure.state, failure.cause, driver_now), node.record.since))
+    if (returned := _would_return(node, failure)) is not None:
+        return Wait(returned)
     first = policy.rollout.retry_backoff
     until = failure.at + backoff(failure.attempts, first, first * MOST_PATIENCE)
     if now >= until and (hold := held_by_itself(node, policy)) is not None:
@@ -129,6 +131,17 @@ def recover(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
         return Move(State.UPGRADE_REQUIRED, forced=unvalidated(node))
     later = RetryLater(failure.state, failure.cause, failure.attempts, retries, driver_now)
     return Wait(Hold(later, node.record.since, until), retry_at=until)
+
+
+def _would_return(node: NodeFacts, failure: Failure) -> Hold | None:
+    """Say who has pods on the node again that tolerate its cordon, where it failed for such pods: they would be evicted, and come
+    back, as before.
+    """
+    if not failure.intruded or failure.state not in (State.POD_DELETION_REQUIRED, State.DRAIN_REQUIRED):
+        return None
+    there = node.to_drain if failure.state is State.DRAIN_REQUIRED else node.to_evict
+    found = ((pod, pod.owner) for pod in there.pods if pod.comes_back and pod.owner is not None)
+    return next((Hold(ComesBack(pod.ref, owner, None, tolerates_cordon=True), node.record.since) for pod, owner in found), None)
 
 
 def _is_mended(node: NodeFacts, failure: Failure) -> bool:

@@ -180,6 +180,10 @@ def _go_on(question: Question) -> Iterator[Candidate]:
     yield policy_fixes.resume(question.case, question.now)
 
 
+def _keep_away(question: Question) -> Iterator[Candidate]:
+    yield from _try_again(question) if question.node.state is State.FAILED else keep_away(question)
+
+
 def _is_unvalidated(status: NodeStatus) -> bool:
     """Tell whether the driver of a node in trouble came up, and something after it did not: another may fare the same."""
     return status.failure is not None and status.failure.state is State.VALIDATION_REQUIRED
@@ -338,7 +342,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.OPERAND_FAILING: mend_operand,
     Reason.JOBS_RUNNING: finish_jobs,
     Reason.EVICTING: end_or_keep_away,
-    Reason.COMES_BACK: keep_away,
+    Reason.COMES_BACK: _keep_away,
     Reason.KILLING: end_or_keep_away,
     Reason.EVICTION_REFUSED: push_out,
     Reason.FAILED: _try_again,
