@@ -246,6 +246,11 @@ def test_what_nvidias_chart_drops_of_an_nvidiadriver_reaches_it(helm: str, chart
     assert (spec["licensingConfig"], spec["imagePullPolicy"]) == ({"secretName": "licence", "nlsEnabled": False}, "Always")
 
 
+def test_a_recorder_that_is_neither_on_nor_off_is_on(helm: str, chart: Path) -> None:
+    assert rendered(helm, chart, ["operator.recorder.enabled=null"]) == rendered(helm, chart, [])
+    assert rendered(helm, chart, ["operator.recorder.enabled=false"]) != rendered(helm, chart, [])
+
+
 @pytest.mark.parametrize("value", ["operator.ui", "operator.checkImages"])
 def test_a_switch_that_is_null_leaves_the_operators_default(value: str, helm: str, chart: Path) -> None:
     def args(*sets: str) -> list[str]:
