@@ -16,9 +16,10 @@ from rich.console import Console
 
 from gpuward.cli import check
 from gpuward.cli.explain import show
-from gpuward.cli.explanation import Explanation, LeavingPod
+from gpuward.cli.explanation import Explanation
 from gpuward.cli.layout import lay_out
 from gpuward.cli.leader import Leader
+from gpuward.cli.leavingpods import LeavingPod
 from gpuward.cli.podwords import PodWords
 from gpuward.cli.shadow import Shadowed, Stuck, _print
 from gpuward.cli.terminal import styled

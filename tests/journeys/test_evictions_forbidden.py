@@ -63,6 +63,8 @@ async def test_a_right_that_is_missing_for_all_costs_one_node(stage: Stage) -> N
         (remedy, *_) = (await explanation_of(stage, node)).remedies
         assert remedy.do.startswith("give the operator's service account the right to create pods/eviction")
         assert "gpuward check" in remedy.commands
+    assert [pod.why for pod in (await explanation_of(stage, held[0])).pods] == [
+        "the operator has no right to evict pods of namespace ml"]
     assert not any("maxParallelUpgrades" in remedy.do for remedy in (await explanation_of(stage, held[0])).remedies)
     await stage.rest(1800)
     assert begun(stage) == {first, "gpu-4"}, "nobody else is taken out of service for it"

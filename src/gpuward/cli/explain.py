@@ -17,8 +17,9 @@ from gpuward import names
 from gpuward.cli.connect import connected
 from gpuward.cli.cordons import cordoned_by
 from gpuward.cli.events import said_in
-from gpuward.cli.explanation import Explanation, LeavingPod, explained
+from gpuward.cli.explanation import Explanation, explained
 from gpuward.cli.leader import Leader
+from gpuward.cli.leavingpods import LeavingPod
 from gpuward.cli.look import Look, Picture
 from gpuward.cli.overview import REMEMBERED
 from gpuward.cli.podwords import PodWords, words_of

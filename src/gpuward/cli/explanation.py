@@ -9,6 +9,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.cli.hostdriver import own_toolkits, without_our_drivers
+from gpuward.cli.leavingpods import LeavingPod, leaving_pods
 from gpuward.cli.look import Picture
 from gpuward.cli.podwords import PodWords
 from gpuward.cli.rollouts import PolicyRollout
@@ -16,8 +17,6 @@ from gpuward.cli.unselected import corrections, selection
 from gpuward.labels.discovery import told_of_loss
 from gpuward.model.actions import PatchNode
 from gpuward.model.driver import ANEW, driver_daemonsets, going
-from gpuward.model.explain import obstacle
-from gpuward.model.notice import unanswered
 from gpuward.model.operand_pods import failing, unready_operands
 from gpuward.model.owners import Claim, NodeOwner, OwnedBy, OwnerConflict
 from gpuward.model.placement import is_made_anew
@@ -26,7 +25,7 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner, Failure
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.states import AT_REST, UNDISTURBED, State
+from gpuward.model.states import AT_REST, State
 from gpuward.model.systems import system_of
 from gpuward.model.uncordoned import UNCORDONED, lacks_cordon
 from gpuward.model.undrainable import Behaviour
@@ -40,7 +39,6 @@ from gpuward.report.nodes import NOTHING_GOES_ON, NodeReport, node_reports
 from gpuward.report.versions import loaded_version
 from gpuward.report.warned import told_of_unserved
 from gpuward.upgrade.at_its_time import at_its_time
-from gpuward.upgrade.evictable_pods import EvictablePods
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.facts_cache import gather
 from gpuward.upgrade.remedies import MOST_STEPS, Remedy, remedies
@@ -50,20 +48,10 @@ from gpuward.upgrade.remedies.operand_pod import mended
 from gpuward.upgrade.undrainable import gives_up_within
 from gpuward.upgrade.unmanaged import missing_labels, why_unmanaged
 
-_EMPTYING = UNDISTURBED | {State.UPGRADE_REQUIRED, State.POD_RESTART_REQUIRED}
 """States in which pods still have to leave."""
 
 MOST_KEPT = 3
 """Pods that a note names."""
-
-
-class LeavingPod(msgspec.Struct, frozen=True):
-    """Name a pod that has to leave its node, and why it cannot go now if it cannot."""
-
-    name: str
-    owner: str
-    priority: int
-    why: str = ""
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -120,7 +108,7 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
         next=_next(plan, name),
         failure=facts.record.failure,
         cordon=_owner(facts),
-        pods=_pods(facts, upgrades, snapshot),
+        pods=leaving_pods(facts, upgrades, snapshot, plan.nodes[name].hold),
         notes=(*bare.notes, *(prospects(plan.nodes[name], upgrades, facts.to_evict.pods) if not picture.idle else ()),
                *([f"{UNCORDONED}: new pods may come to it"] if lacks_cordon(node) else []),
                *told_of_unserved(name, plan, snapshot), *_notes(facts, picture, knows_budgets)),
@@ -283,33 +271,6 @@ def _owner(node: NodeFacts) -> CordonOwner | None:
     if not node.unschedulable:
         return None
     return CordonOwner.OTHER if node.cordon_is_foreign else node.record.cordon
-
-
-def _pods(node: NodeFacts, policy: UpgradePolicy, snapshot: Snapshot) -> tuple[LeavingPod, ...]:
-    if node.state not in _EMPTYING or node.restart_only:
-        return ()
-    drains = policy.drain.enable and (node.state is State.DRAIN_REQUIRED or bool(node.to_evict.blocked))
-    evictable: EvictablePods = node.to_drain if drains else node.to_evict
-    blocked = [_leaving(held.pod, obstacle(held.why)) for held in evictable.blocked]
-    notes = node.node.annotations
-    return (*blocked, *(_leaving(pod, unanswered(pod, notes) or _obstacle(pod, snapshot)) for pod in evictable.pods))
-
-
-def _leaving(pod: PodView, why: str) -> LeavingPod:
-    owner = f"{pod.owner.kind} {pod.owner.name}" if pod.owner else ""
-    return LeavingPod(str(pod.ref), owner, pod.priority, why)
-
-
-def _obstacle(pod: PodView, snapshot: Snapshot) -> str:
-    if pod.deleting and pod.kept_by_finalizers:
-        return f"it is terminating, and stays until finalizer {', '.join(pod.kept_by_finalizers)} is removed by whoever set it"
-    if pod.deleting:
-        return "it is terminating"
-    if pod.comes_back and pod.owner is not None:
-        return f"it tolerates the cordon: {pod.owner.kind} {pod.owner.name} puts it back"
-    over = (budget for budget in snapshot.budgets if budget.covers(pod))
-    tight = next((budget for budget in over if budget.allowed <= 0 and not budget.lets_go(pod)), None)
-    return f"disruption budget {tight.ref} lets none go now" if tight else ""
 
 
 def prospects(status: NodeStatus, policy: UpgradePolicy, leaving: Iterable[PodView] = ()) -> Iterator[str]:
