@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -38,6 +39,17 @@ ANY_NODE: Final[Object] = {
 """What is taken for the cluster's nodes where no file has any."""
 
 
+class _Strict(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # it depends on how PyYAML was built
+    """Refuse a key that is there twice, as kubectl does: the first would be lost without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        twice = next((key for key, count in Counter(keys).items() if count > 1 and key != "<<"), None)
+        if twice is not None:
+            raise yaml.constructor.ConstructorError(None, None, f"key {twice!r} is there twice", node.start_mark)
+        return dict(super().construct_mapping(node, deep))
+
+
 def read_objects(option: str, files: Iterable[str]) -> list[Object]:
     """Return the objects of files, those of lists too; `-` is the standard input.
 
@@ -50,7 +62,7 @@ def read_objects(option: str, files: Iterable[str]) -> list[Object]:
 def _objects(option: str, file: str) -> Iterator[Object]:
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-        documents = list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+        documents = list(yaml.load_all(text, Loader=_Strict))
         json.dumps(documents, default=str, skipkeys=True)
     except OSError as error:
         raise InputError(option, file, f"name a file that can be read: {error.strerror}") from error
