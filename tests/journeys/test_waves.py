@@ -239,7 +239,7 @@ async def test_an_abort_starts_nobody_within_a_second_and_leaves_no_cordon(stage
     async with looking(stage) as picture:
         assert stopped(picture).startswith("Aborted: 0 of 4 nodes up to date")
     assert "aborted already, by sandbox-admin" in (await abort(stage))[0]
-    assert any("its rollout, which was aborted, goes on" in line for line in await resume(stage))
+    assert any("the abort is taken back, and what it held goes on" in line for line in await resume(stage))
     assert names.ABORTED not in words_on(stage)
     await stage.patch_policy("driver/upgradePolicy/waitForCompletion", {})
     await stage.upgraded(NEW)

@@ -74,9 +74,9 @@ async def _gone_on(
             yield f"{rollout.title}: upgrades are on again ({rollout.field}: true), as before the pause of {rollout.paused_at}"
     for rollout in aborted:
         if dry_run:
-            yield f"{rollout.title}: its rollout, which was aborted, would go on; a dry run writes nothing"
+            yield f"{rollout.title}: the abort would be taken back, and what it holds would go on; a dry run writes nothing"
         elif await change(client, rollout, without_abort) is None:
-            yield f"{rollout.title}: its rollout, which was aborted, goes on"
+            yield f"{rollout.title}: the abort is taken back, and what it held goes on"
 
 
 async def _next(client: Client, policy: PolicyRollout) -> str:
