@@ -62,6 +62,11 @@ def test_people_are_told_of_a_driver_pod_that_is_not_made_long_before_the_node_f
     assert answer.plan.wake_at == NOW - passed + again
 
 
+def test_a_node_under_way_that_is_not_ready_says_until_when_it_is_waited_for() -> None:
+    hold = build.hold_of(ask(under_way(RESTART, ready=False), GOING).plan)
+    assert (hold.reason, hold.until) == (Reason.NODE_NOT_READY, ADMITTED + 1800)
+
+
 def test_a_restart_waits_for_a_template_to_settle() -> None:
     assert ask(RESTARTING, OLD, settled=False).reason is Reason.TEMPLATE_SETTLING
 

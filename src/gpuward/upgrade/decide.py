@@ -169,10 +169,10 @@ def _if_ready(path: NodeProgress, node: NodeFacts) -> NodeProgress:
     if node.node.ready or path.hold is None:
         return path
     if path.node.state not in IN_PROGRESS:
-        of_kubelet, since = path.hold.reason in _OF_THE_KUBELET, node.node.turned or path.hold.since
+        of_kubelet, since, until = path.hold.reason in _OF_THE_KUBELET, node.node.turned or path.hold.since, None
     else:
-        of_kubelet, since = path.hold.reason not in _NOT_OF_THE_KUBELET, path.node.record.since
-    return replace(path, hold=Hold(Plain(Reason.NODE_NOT_READY), since)) if of_kubelet else path
+        of_kubelet, since, until = path.hold.reason not in _NOT_OF_THE_KUBELET, path.node.record.since, path.hold.until
+    return replace(path, hold=Hold(Plain(Reason.NODE_NOT_READY), since, until)) if of_kubelet else path
 
 
 def _retried(path: NodeProgress, node: NodeFacts, refusal: Refusal, policy: UpgradePolicy, now: float) -> NodeProgress:
