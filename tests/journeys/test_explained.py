@@ -22,7 +22,7 @@ from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.messages import Answer, Request, Stream, refusal
 from kubesandbox.sim.faults import Fault
-from tests.journeys.looking import explanation_of, looking
+from tests.journeys.looking import explanation_of, looking, status_of
 from tests.journeys.stage import NEW, OLD, POLICY, Object, Stage, on_stage
 
 
@@ -159,6 +159,22 @@ async def test_a_pause_of_gpuward_pause_is_ended_by_gpuward_resume(stage: Stage)
     await stage.rest(10)
     (remedy,) = (await explanation_of(stage, "gpu-1")).remedies
     assert remedy.commands[0].startswith("kubectl patch"), "the field was set by hand"
+
+
+@on_stage(gpu_nodes=2)
+async def test_who_keeps_the_device_plugin_from_a_node_by_its_label_is_told_so(stage: Stage) -> None:
+    await stage.installed()
+    assert not (await status_of(stage))["warnings"]
+    await stage.label("gpu-1", names.DEPLOY_PLUGIN, "false")
+    await stage.rest(60)
+    (warned,) = (await status_of(stage))["warnings"]
+    assert warned == f"gpu-1 offers no GPUs, as the label {names.DEPLOY_PLUGIN}=false says: gpuward explain gpu-1"
+    (note,) = [note for note in (await explanation_of(stage, "gpu-1")).notes if "offers no GPUs" in note]
+    assert f"`kubectl label node gpu-1 {names.DEPLOY_PLUGIN}-`" in note
+    await stage.label("gpu-1", names.DEPLOY_PLUGIN, None)
+    await stage.rest(60)
+    assert stage.labels("gpu-1")[names.DEPLOY_PLUGIN] == "true"
+    assert not (await status_of(stage))["warnings"]
 
 
 @on_stage(gpu_nodes=2)

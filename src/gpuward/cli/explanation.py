@@ -37,7 +37,7 @@ from gpuward.model.workloads import Workload, WorkloadKept, is_for_virtual_machi
 from gpuward.policy.refused import ending, refusal, refusals
 from gpuward.report.nodes import NOTHING_GOES_ON, NodeReport, node_reports
 from gpuward.report.versions import loaded_version
-from gpuward.report.warned import told_of_unserved
+from gpuward.report.warned import told_of_plugin, told_of_unserved
 from gpuward.upgrade.at_its_time import at_its_time
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.facts_cache import gather
@@ -111,7 +111,8 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
         pods=leaving_pods(facts, upgrades, snapshot, plan.nodes[name].hold),
         notes=(*bare.notes, *(prospects(plan.nodes[name], upgrades, facts.to_evict.pods) if not picture.idle else ()),
                *([f"{UNCORDONED}: new pods may come to it"] if lacks_cordon(node) else []),
-               *told_of_unserved(name, plan, snapshot), *_notes(facts, picture, knows_budgets)),
+               *told_of_unserved(name, plan, snapshot), *told_of_plugin(node, picture.active),
+               *_notes(facts, picture, knows_budgets)),
         remedies=(*own_toolkits(node, picture, upgrades),
                   *_commanded(remedies(snapshot, upgrades, picture.now, name), picture, upgrades, node),
                   *_uncordoned(plan.nodes[name], node, picture, upgrades),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 
 from gpuward import names
 from gpuward.model.abandoned import WHAT_TO_DO, is_abandoned
@@ -30,13 +31,14 @@ _CORDON = "until then `kubectl cordon` keeps pods away that would find none"
 
 def warnings(policies: PoliciesInForce, plan: Plan, snapshot: Snapshot) -> tuple[str, ...]:
     """Return what is to be said of limits that bound nothing, of annotations that cannot be read, of nodes that offer GPUs which
-    no driver pod serves or whose driver people took away under pods, and of nodes without a container toolkit.
+    no driver pod serves or whose driver people took away under pods, and of nodes without a device plugin or container toolkit.
     """
     nodes = [name for name in sorted(plan.nodes) if offers_unserved(name, plan, snapshot)]
     offer = "offers" if len(nodes) == 1 else "offer"
     told = (f"{listed(nodes, _MOST)} {offer} GPUs that no driver pod serves: gpuward explain {one}" for one in nodes[:1])
     settings = (*unbounded(policies.upgrades, plan, snapshot), *unread_words(policies), *_empty_waves(plan))
-    return (*settings, *told, *_taken_away(snapshot), *_without_toolkit(policies.policy, plan, snapshot))
+    return (*settings, *told, *_taken_away(snapshot), *_without_plugin(policies.policy, plan, snapshot),
+            *_without_toolkit(policies.policy, plan, snapshot))
 
 
 def lost_its_driver(node: NodeView, snapshot: Snapshot) -> bool:
@@ -49,6 +51,27 @@ def _taken_away(snapshot: Snapshot) -> Iterator[str]:
     for one in nodes[:1]:
         yield (f"the driver pod of {listed(nodes, _MOST)} is gone under pods that use it, as the label "
                f"{names.DEPLOY_DRIVER}=false says: gpuward explain {one}")
+
+
+def lacks_plugin(node: NodeView, active: ActivePolicy) -> bool:
+    """Tell whether somebody keeps the device plugin from a node by its label: it offers no GPUs."""
+    runs = active.valid is not None and active.valid.spec.device_plugin.is_enabled
+    return runs and node.gpu_present and node.labels.get(names.DEPLOY_PLUGIN) == "false"
+
+
+def _without_plugin(active: ActivePolicy, plan: Plan, snapshot: Snapshot) -> Iterator[str]:
+    nodes = [name for name in sorted(plan.nodes) if name in snapshot.nodes and lacks_plugin(snapshot.nodes[name], active)]
+    for one in nodes[:1]:
+        yield (f"{listed(nodes, _MOST)} {'offers' if len(nodes) == 1 else 'offer'} no GPUs, as the label "
+               f"{names.DEPLOY_PLUGIN}=false says: gpuward explain {one}")
+
+
+def told_of_plugin(node: NodeView, active: ActivePolicy) -> tuple[str, ...]:
+    """Return what is to be said of such a node, nothing of any other."""
+    if not lacks_plugin(node, active):
+        return ()
+    return (f"it offers no GPUs: the label {names.DEPLOY_PLUGIN}=false, which people set, keeps the device plugin away; "
+            f"`kubectl label node {quote(node.name)} {names.DEPLOY_PLUGIN}-` brings it back",)
 
 
 def _empty_waves(plan: Plan) -> Iterator[str]:
