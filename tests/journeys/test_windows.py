@@ -197,7 +197,7 @@ async def test_windows_that_never_open_are_told_as_a_stop_and_others_as_a_wait(s
     await stage.rest(60)
     async with looking(stage) as picture:
         assert stopped(picture).startswith("WindowShut: 0 of 2 nodes up to date")
-        assert "they never open" in stopped(picture)
+        assert "they never open: see spec.windows" in stopped(picture)
         assert await headline_of(stage) == ("ClusterPolicy cluster-policy: 0 of 2 nodes up to date; the rollout has stopped: its "
                                             "windows never open")
 

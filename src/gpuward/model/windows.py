@@ -81,7 +81,8 @@ def opening(what: WindowShut) -> str:
     """Say when windows open in which a node may start."""
     opens = moment_in(what.opens, what.zone) if what.opens is not None else ""
     if not what.takes:
-        return f"they open at {opens}" if opens else "they never open"
+        never = f"they never open: see {'spec.waves' if what.wave else 'spec.windows'}"
+        return f"they open at {opens}" if opens else never
     upgrade = f"an upgrade, as nine of ten take up to {roughly(what.takes - what.notice)}"
     if what.notice:
         upgrade = f"a notice of {roughly(what.notice)}" + (f" and {upgrade}" if what.takes > what.notice else "")
