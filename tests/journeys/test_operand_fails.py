@@ -39,12 +39,16 @@ async def installed(stage: Stage, mode: str) -> None:
         await label_pools(stage, a="gpu-1 gpu-2")
         await stage.patch_policy("driver/useNvidiaDriverCRD", True)
         await make(stage, nvidia_driver("a", ALL_AT_ONCE))
+    if mode == "late NVIDIADriver":
+        await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+        await stage.rest(120)
+        await make(stage, nvidia_driver("a", ALL_AT_ONCE, default=True))
     if mode == "precompiled":
         await set_driver(stage, {"usePrecompiled": True, "version": "595"})
     await stage.installed()
 
 
-@pytest.mark.parametrize("mode", ["ClusterPolicy", "precompiled", "NVIDIADriver", "paused"])
+@pytest.mark.parametrize("mode", ["ClusterPolicy", "precompiled", "NVIDIADriver", "late NVIDIADriver", "paused"])
 def test_a_device_plugin_that_crashes_on_a_node_that_is_done_is_told_of(mode: str) -> None:
     @on_stage(gpu_nodes=2)
     async def story(stage: Stage) -> None:

@@ -28,4 +28,5 @@ def with_operands(path: NodeProgress, now: float) -> NodeProgress:
 
 def _is_at_rest(node: NodeFacts) -> bool:
     """Tell whether the node has its driver, and no upgrade is under way or asked for."""
-    return node.state in AT_REST and node.driver_ready and bool(node.node.ready) and not node.older_validators
+    unseen = node.replaced and node.older_validators  # one that was there first waited for the driver, as where that came late
+    return node.state in AT_REST and node.driver_ready and bool(node.node.ready) and not unseen
