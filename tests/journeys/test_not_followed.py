@@ -19,6 +19,8 @@ from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_driver_truth import rollout
 from tests.journeys.test_moves import be_precompiled, with_one_owner
 from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver, set_driver
+from tests.journeys.test_rolloutpolicy import apply
+from tests.journeys.test_status_screen import shown
 
 
 @pytest.mark.parametrize("precompiled", [False, True])
@@ -87,8 +89,21 @@ async def test_nvidia_drivers_in_each_others_way_are_said_so_first(stage: Stage)
     await label_pools(stage, b="gpu-1", c="gpu-2")
     await make(stage, nvidia_driver("b", nodeSelector={"kubernetes.io/os": "linux"}), nvidia_driver("c"))
     await stage.rest(120)
-    told = "multiple NVIDIADrivers match the same node gpu-2: [b c] (and 1 more problem); apart from that"
-    assert told in await headline_of(stage)
+    why = "cannot be followed: multiple NVIDIADrivers match the same node gpu-2: [b c]"
+    assert f"NVIDIADriver b {why} (and 1 more problem); apart from that" in await headline_of(stage)
+    assert f"problem: NVIDIADriver c {why}" in await shown(stage)
+
+
+@on_stage(gpu_nodes=2)
+async def test_status_names_each_problem_of_the_policies(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, windows=[{"schedule": "0 25 * * FRI", "duration": "8h"}])
+    await stage.patch_policy("driver/upgradePolicy/maxUnavailable", "abc")
+    await stage.rest(30)
+    first, *others = await shown(stage)
+    told = "\n".join([first, *(line for line in others if line.startswith("problem: "))])
+    for each in ("driver.upgradePolicy.maxUnavailable", "windows[0].schedule"):
+        assert told.count(each) == 1
 
 
 @on_stage(gpu_nodes=2)

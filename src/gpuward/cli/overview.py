@@ -45,6 +45,7 @@ def overview(picture: Picture, leader: Leader, groups: Sequence[GroupReport], op
     first = printable(headline(picture))
     lines = [(line, "") for line in (wrapped(first, width, len(INDENT)) if width is not None else [first])]
     lines.append((leader.message, ""))
+    lines += [(f"problem: {told}", "red") for told in further_problems_of(picture)]
     lines += [(told, "yellow") for told in picture.unsupported]
     lines += [(told, "yellow") for told in _unknown_workloads(picture)]
     lines += [(f"warning: {told}", "yellow") for told in (*not_taken_up(picture.drivers), *warnings_of(picture))]
@@ -89,6 +90,11 @@ def _between_waves(text: str, width: int | None) -> list[str]:
 def headline(picture: Picture) -> str:
     """Say what is managed, and whether all is well with the policies."""
     return picture.elsewhere or report.headline(picture.plan, picture.snapshot, picture.drivers)
+
+
+def further_problems_of(picture: Picture) -> tuple[str, ...]:
+    """Return what else is wrong with the policies than the first line says."""
+    return () if picture.elsewhere else report.further_problems(picture.snapshot, picture.drivers)
 
 
 def said_by_operator(picture: Picture) -> list[str]:

@@ -61,6 +61,16 @@ def headline(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> str:
     return f"{of_drivers[0]}{more}; apart from that {told}"
 
 
+def further_problems(snapshot: Snapshot, policies: PoliciesInForce) -> tuple[str, ...]:
+    """Return what cannot be followed, or is being deleted, besides what the first line names."""
+    if policies.policy.view is None:
+        return ()
+    fields = tuple(map(str, policies.policy.problems))
+    refused = refusals(policies)
+    others = () if refusal(policies) else (*endings(policies, snapshot), *filter(None, [kept(snapshot)]))
+    return (*fields[1:], *(*refused, *others)[1:])
+
+
 def _bad(plan: Plan) -> str:
     """Count the nodes that somebody has to look at."""
     groups = Counter(map(group_of, plan.nodes.values()))
