@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuward import names
 from gpuward.kube import resources
 from gpuward.model.states import IN_PROGRESS
+from tests.journeys.looking import explanation_of, status_of
 from tests.journeys.stage import NEW, POLICY, Stage, on_stage
 from tests.journeys.test_discovery import bring_back, lose, lose_gpu
 from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver
@@ -94,6 +95,20 @@ async def test_discovery_that_sees_nothing_any_more_is_told_of_once(stage: Stage
     assert "they keep their operands" in message
     assert len(told(stage, "gpu-1", "DiscoveryLost")) == 1
     assert told(stage, "gpu-4", "DiscoveryLost") == []
+
+
+@on_stage(gpu_nodes=4)
+async def test_a_node_about_which_discovery_says_nothing_any_more_is_told_of(stage: Stage) -> None:
+    await stage.installed()
+    await lose(stage, "gpu-1")
+    await stage.until(lambda: bool(told(stage, "gpu-1", "DiscoveryLost")), within=60)
+    await stage.rest(1800)
+    ((_, message, _),) = told(stage, "gpu-1", "DiscoveryLost")
+    assert message.startswith("node feature discovery no longer says anything about this node: the GPU stack there stays")
+    assert message in (await explanation_of(stage, "gpu-1")).notes
+    (warning,) = (await status_of(stage))["warnings"]
+    assert warning == message.replace("this node", "gpu-1")
+    assert stage.labels("gpu-1")[names.GPU_PRESENT] == "true"
 
 
 @on_stage(gpu_nodes=2)

@@ -7,7 +7,7 @@ from typing import Final
 
 from gpuward import names
 from gpuward.kube.events import WARNING, About, EventRecorder
-from gpuward.labels.discovery import is_outage, lost_nodes
+from gpuward.labels.discovery import SILENCE, is_outage, is_silent, lost_nodes
 from gpuward.model.listing import MOST_NAMED, listed
 from gpuward.model.passes import Pass
 from gpuward.model.snapshot import Snapshot
@@ -110,7 +110,10 @@ class AbsenceEvents:
         if known and view is not None:
             if outage and not self._outage:
                 self._recorder.record(_policy(view), WARNING, LOST, OUTAGE.format(nodes=_named(sorted(lost))))
-            self._tell(() if outage else lost - self._lost, nodes, UNSEEN)
+            unseen = frozenset() if outage else lost - self._lost
+            silent = frozenset(name for name in unseen if is_silent(nodes[name]))
+            self._tell(unseen - silent, nodes, UNSEEN)
+            self._tell(silent, nodes, SILENCE.format(node="this node"))
             self._tell(opened - self._open, nodes, OPENED, LIFTED)
             self._tell((self._described - described) & nodes.keys() - lost, nodes, UNDESCRIBED)
         self._nodes, self._lost, self._described, self._outage, self._open = nodes, lost, described, outage, opened

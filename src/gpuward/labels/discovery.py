@@ -27,6 +27,9 @@ _NEEDED: Final = {names.NFD_GPU_LABELS[0]: "true", names.NFD_OS_ID: "ID", names.
 NOT_DISCOVERED: Final = "no GPU node has labels of"
 """How it begins what is said where a driver cannot be made for want of labels."""
 
+SILENCE: Final = ("node feature discovery no longer says anything about {node}: the GPU stack there stays as it is, and nobody "
+                  "sees another kernel or operating system; see whether its worker runs there")
+
 
 class KeptOperands(StrEnum):
     """Say why a node keeps its operands though discovery sees no GPU there."""
@@ -65,6 +68,11 @@ def is_lost(node: NodeView) -> bool:
     return node.gpu_present and not has_gpu(node)
 
 
+def is_silent(node: NodeView) -> bool:
+    """Tell whether discovery says nothing about a node that had GPUs."""
+    return is_lost(node) and not any(key.startswith(names.NFD_PREFIX) for key in node.labels)
+
+
 def is_outage(nodes: Iterable[NodeView]) -> bool:
     """Tell whether so many nodes lack their discovery labels together that it is discovery that fails, not their GPUs.
 
@@ -96,7 +104,7 @@ def judge_loss(node: NodeView, *, used: bool, outage: bool, grace: float, now: f
     """
     if outage:
         return Loss(KeptOperands.OUTAGE)
-    if not any(key.startswith(names.NFD_PREFIX) for key in node.labels):
+    if is_silent(node):
         return Loss(KeptOperands.SILENT)
     since = lost_since(node, now)
     if now < since + grace:
@@ -120,7 +128,10 @@ def lost_since(node: NodeView, now: float) -> float:
 
 
 def told_of_loss(node: NodeView, grace: float, now: float) -> Iterator[str]:
-    """Say that the operands of a node go, and when, where discovery has lost its GPUs."""
+    """Say that the operands of a node go, and when, where discovery has lost its GPUs; or that it is silent, and they stay."""
+    if is_silent(node):
+        yield SILENCE.format(node="this node")
+        return
     if names.DISCOVERY_LOST not in node.annotations or not is_lost(node):
         return
     since = lost_since(node, now)

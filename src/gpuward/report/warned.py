@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from shlex import quote
 
 from gpuward import names
+from gpuward.labels.discovery import SILENCE, is_silent
 from gpuward.model.abandoned import WHAT_TO_DO, is_abandoned
 from gpuward.model.listing import listed
 from gpuward.model.operand_pods import unready_operands
@@ -31,14 +32,16 @@ _CORDON = "until then `kubectl cordon` keeps pods away that would find none"
 
 def warnings(policies: PoliciesInForce, plan: Plan, snapshot: Snapshot) -> tuple[str, ...]:
     """Return what is to be said of limits that bound nothing, of annotations that cannot be read, of nodes that offer GPUs which
-    no driver pod serves or whose driver people took away under pods, and of nodes without a device plugin or container toolkit.
+    no driver pod serves or whose driver people took away under pods, of nodes without a device plugin or container toolkit, and
+    of those about which discovery says nothing.
     """
     nodes = [name for name in sorted(plan.nodes) if offers_unserved(name, plan, snapshot)]
     offer = "offers" if len(nodes) == 1 else "offer"
     told = (f"{listed(nodes, _MOST)} {offer} GPUs that no driver pod serves: gpuward explain {one}" for one in nodes[:1])
     settings = (*unbounded(policies.upgrades, plan, snapshot), *unread_words(policies), *_empty_waves(plan))
-    return (*settings, *told, *_taken_away(snapshot), *_without_plugin(policies.policy, plan, snapshot),
-            *_without_toolkit(policies.policy, plan, snapshot))
+    of_nodes = (*_taken_away(snapshot), *_without_plugin(policies.policy, plan, snapshot),
+                *_without_toolkit(policies.policy, plan, snapshot), *_silent(plan, snapshot))
+    return (*settings, *told, *of_nodes)
 
 
 def lost_its_driver(node: NodeView, snapshot: Snapshot) -> bool:
@@ -82,6 +85,12 @@ def _empty_waves(plan: Plan) -> Iterator[str]:
             if wave.phase is WavePhase.DONE and wave.name != REST and not wave.total and not wave.left:
                 yield (f"no node counts in wave {wave.name} of the RolloutPolicy{whose} (see its nodeSelector): later waves do "
                        "not wait")
+
+
+def _silent(plan: Plan, snapshot: Snapshot) -> Iterator[str]:
+    nodes = [name for name in sorted(plan.nodes) if (node := snapshot.nodes.get(name)) is not None and is_silent(node)]
+    if nodes:
+        yield SILENCE.format(node=listed(nodes, _MOST))
 
 
 def waits_for_toolkit(node: str, active: ActivePolicy, snapshot: Snapshot) -> PodView | None:
