@@ -48,8 +48,6 @@ from gpuward.upgrade.remedies.operand_pod import mended
 from gpuward.upgrade.undrainable import gives_up_within
 from gpuward.upgrade.unmanaged import missing_labels, why_unmanaged
 
-"""States in which pods still have to leave."""
-
 MOST_KEPT = 3
 """Pods that a note names."""
 

@@ -16,6 +16,7 @@ from gpuward.upgrade.evictable_pods import EvictablePods
 from gpuward.upgrade.facts import NodeFacts
 
 _EMPTYING = UNDISTURBED | {State.UPGRADE_REQUIRED, State.POD_RESTART_REQUIRED}
+"""States in which pods still have to leave."""
 
 
 class LeavingPod(msgspec.Struct, frozen=True):
