@@ -59,7 +59,8 @@ def test_one_condition_names_them_until_they_are_given(mode: str) -> None:
         assert (found["status"], found["reason"]) == ("True", "Forbidden")
         assert found["message"] == (
             "the operator may not list poddisruptionbudgets.policy: a disruption budget shows only when an eviction is refused; "
-            f"rolloutpolicies.gpuward.io: RolloutPolicies are not followed, but for the last one that was seen. To allow it: {COMMAND}")
+            f"rolloutpolicies.gpuward.io: RolloutPolicies are not followed, but for the last one that was seen. "
+            f"To allow it: {COMMAND}")
         assert stage.condition()["type"] == "Ready", "it is no error"
         assert [(line["msg"], line["message"]) for line in said(stage)] == [("Rights are missing", found["message"])]
         assert found["message"] in (await status_of(stage))["problems"]
