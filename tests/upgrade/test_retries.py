@@ -64,6 +64,16 @@ def test_a_retry_asks_for_a_validation_only_where_the_driver_was_touched(step: S
     assert ask(failed_at(step), OLD, now=NOW + 60, policy=NOBODY_STARTS).record.forced is forced
 
 
+@pytest.mark.parametrize("step", [DELETION, State.DRAIN_REQUIRED])
+def test_it_is_not_tried_again_while_a_pod_that_was_made_to_go_is_still_ending(step: State) -> None:
+    """It would evict the pod that came after that one, too, and wait for both in vain."""
+    going, late = gpu_pod(name="first", deleting=True), gpu_pod(name="second")
+    answer = ask(failed_at(step), OLD, going, late, now=NOW + 1e4)
+    assert (answer.reason, answer.plan.actions) == (Reason.EVICTING, ())
+    assert ask(failed_at(step), OLD, late, now=NOW + 1e4).entered[0] == "upgrade-required"
+    assert ask(failed_at(RESTART), OLD, going, now=NOW + 1e4).entered[0] == "upgrade-required"
+
+
 @pytest.mark.parametrize(("changes", "pods", "rules", "reason"), [
     ({}, [OLD, gpu_pod(owner=None)], policy(), Reason.PROTECTED_PODS),
     ({"labels": {names.UPGRADE_STATE: str(FAILED), names.UPGRADE_SKIP: "true"}}, [OLD], policy(), Reason.SKIPPED),
