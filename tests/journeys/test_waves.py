@@ -394,6 +394,19 @@ async def test_who_promotes_a_wave_that_soaks_is_asked_for_an_approval_only_if_n
     await stage.until(lambda: stage.drivers() == [NEW], within=1200)
 
 
+@on_stage(gpu_nodes=2, upgrade=ALL_AT_ONCE)
+async def test_who_approves_of_a_wave_that_was_promoted_is_told_which_nodes_are_left_out(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, waves=[{**CANARY, "approval": "Required"}])
+    stage.sandbox.trouble("gpu-1", "driver-hangs")
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-2") == "WaveNotDone")
+    await promote(stage)
+    await stage.until(lambda: stage.hold("gpu-2") == "ApprovalRequired")
+    assert ("approved of wave canary, whose nodes are left out (gpu-1): nobody has seen the driver run there, by "
+            in (await approve(stage))[0])
+
+
 @on_stage(gpu_nodes=7, upgrade=ALL_AT_ONCE)
 async def test_a_wave_of_many_nodes_is_said_to_wait_for_more_than_are_named(stage: Stage) -> None:
     await stage.installed()

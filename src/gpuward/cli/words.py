@@ -17,7 +17,7 @@ from gpuward.cli.rollouts import Lines, Patch, PolicyRollout, all_nodes, change,
 from gpuward.errors import ApiError, GpuwardError, InputError, PolicyError
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client
-from gpuward.model.listing import listed
+from gpuward.model.listing import MOST_NAMED, listed
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import format_time
 from gpuward.model.states import IN_PROGRESS, UNDISTURBED
@@ -199,7 +199,11 @@ async def _say(client: Client, case: Case, key: str, word: Word, told: str, *, d
 
 
 def _untried(wave: WaveStatus) -> str:
-    return "" if wave.total else ", which has no node: nothing has been tried"
+    if wave.total:
+        return ""
+    if wave.left:
+        return f", whose nodes are left out ({listed(wave.left, MOST_NAMED)}): nobody has seen the driver run there"
+    return ", which has no node: nothing has been tried"
 
 
 def _drivers(word: Word, case: Case) -> str:
