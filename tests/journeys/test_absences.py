@@ -9,6 +9,7 @@ from tests.journeys.looking import explanation_of, status_of
 from tests.journeys.stage import NEW, POLICY, Stage, on_stage
 from tests.journeys.test_discovery import bring_back, lose, lose_gpu
 from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver
+from tests.journeys.test_status_screen import shown
 
 
 def told(stage: Stage, about: str, reason: str) -> list[tuple[str, str, int]]:
@@ -59,6 +60,11 @@ async def test_config_maps_that_only_pods_mount_are_told_of_until_they_are_there
     await stage.rest(300)
     assert sorted(told(stage, POLICY, "ConfigMapMissing")) == [
         missing("counters", "spec.dcgmExporter.config.name"), missing("sharing", "spec.devicePlugin.config.name")]
+    lines = await shown(stage)
+    (line,) = [line for line in lines if line.startswith("the operator says: ")]
+    assert line.removeprefix("the operator says: ").startswith(
+        "missing: ConfigMap gpu-operator/counters (spec.dcgmExporter.config.name), ConfigMap gpu-operator/sharing "
+        "(spec.devicePlugin.config.name)")
     for name, data in (("sharing", {"four": "version: v1"}), ("counters", {"dcgm-metrics.csv": "x"})):
         stage.sandbox.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "gpu-operator"},
                              "data": data})

@@ -18,7 +18,7 @@ from gpuward.cli.wrapping import wrapped, wrapped_command
 from gpuward.model.reasons import Reason
 from gpuward.model.rights import REMEDY
 from gpuward.operands.rollout import CONDITION, rollout_of
-from gpuward.operands.status import RIGHTS_MISSING
+from gpuward.operands.status import MISSING, RIGHTS_MISSING
 from gpuward.operands.unnoted import UNNOTED
 from gpuward.report import headline as report
 from gpuward.report.nodes import GroupReport
@@ -108,8 +108,9 @@ def said_by_operator(picture: Picture) -> list[str]:
     conditions = {one.get("type"): one for one in found if one.get("observedGeneration") in (None, view.generation)}
     error, upgrade = conditions.get("Error", {}), conditions.get(CONDITION, {})
     told, message = [], str(error.get("message") or "")
-    if error.get("status") == "True" and (error.get("reason") != "OperandNotReady" or "missing:" in message):
-        told.append(message)
+    if error.get("status") == "True":
+        _, title, lacking = message.partition(MISSING)  # the states before it, and their pods, are those of the operands below
+        told += ([f"{title}{lacking}"] if title else []) if error.get("reason") == "OperandNotReady" else [message]
     of_upgrade = str(upgrade.get("message") or "")
     reason = upgrade.get("reason")
     differs = upgrade.get("status") != "True" and reason != rollout_of(picture.plan).reason

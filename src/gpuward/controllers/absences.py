@@ -15,9 +15,9 @@ from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.uncordoned import UNCORDONED, lacks_cordon
 from gpuward.model.views import NodeView, PolicyView
 from gpuward.operands.decide import Reconciliation
-from gpuward.operands.facts import mounted_config_maps
 from gpuward.operands.nvidiadriver.decide import Driving
 from gpuward.operands.nvidiadriver.status import NOT_FOLLOWED as REFUSED
+from gpuward.operands.unmounted import told_of_unmounted, unmounted
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.unmade import NOT_FOLLOWED
 
@@ -33,7 +33,6 @@ UNSEEN: Final = ("node feature discovery sees no GPU on this node any more: its 
                  "unless pods use its GPUs or the labels come back")
 UNDESCRIBED: Final = (f"the labels of GPU feature discovery are gone from this node ({names.GPU_PRODUCT}): pods that select "
                       "nodes by them are not scheduled here")
-UNMOUNTED: Final = "ConfigMap {namespace}/{name}, which {field} names, is not there: pods that mount it wait for it"
 OPENED: Final = f"{UNCORDONED}: pods that use GPUs may come before the driver is ready"
 _UNDER_WAY: Final = IN_PROGRESS | {State.UPGRADE_REQUIRED}
 
@@ -75,15 +74,13 @@ class AbsenceEvents:
 
     def _mounts(self, policies: PoliciesInForce, snapshot: Snapshot) -> None:
         """Say which ConfigMap pods wait for that only they need."""
-        view, policy = policies.policy.view, policies.policy.valid
-        if view is None or policy is None or not snapshot.references.known_for(view):
+        view = policies.policy.view
+        if view is None or policies.policy.valid is None or not snapshot.references.known_for(view):
             return
-        there = snapshot.references.config_maps
-        missing = {name: field for name, field in mounted_config_maps(policy.spec).items() if name not in there}
-        for name, field in missing.items():
-            if self._unmounted.get(name) != field:
-                self._recorder.record(_policy(view), WARNING, MISSING, UNMOUNTED.format(name=name, field=field,
-                                                                                         namespace=snapshot.namespace))
+        missing = unmounted(policies.policy, snapshot)
+        for name, message in told_of_unmounted(missing, snapshot.namespace):
+            if self._unmounted.get(name) != missing[name]:
+                self._recorder.record(_policy(view), WARNING, MISSING, message)
         self._unmounted = missing
 
     def _follow(self, about: About, refused: bool, message: str, reason: str = NOT_FOLLOWED) -> None:

@@ -35,6 +35,7 @@ from gpuward.operands.sandboxes.in_use import spare_drivers_in_use
 from gpuward.operands.state import OperandState
 from gpuward.operands.status import Verdict, failed, invalid, judged, status_of
 from gpuward.operands.statuses import Worded, lacking, refusal, status_write, waiting_states
+from gpuward.operands.unmounted import named_by, unmounted
 from gpuward.operands.unnoted import unnoted
 from gpuward.operands.yet_to_go import kept, refused_to_go, yet_to_go
 from gpuward.policy.clusterpolicy import ActivePolicy
@@ -115,7 +116,7 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
     gone = _stale(active.valid, states, view, snapshot, at_once=at_once)
     gone += _taken_back(active.valid, snapshot) if not behind else []
     stays = refused_to_go(gone, snapshot)
-    verdict = _judge(active.valid, states, prepared, waiting, snapshot, facts)
+    verdict = _judge(active, states, prepared, waiting, snapshot, facts)
     verdict = failed(DRIVER_STATE, stays) if stays and verdict.reason != NOT_FOLLOWED else verdict
     wanted = while_needed(prepared, snapshot, left=left) if left or (active.switched_off and not at_once) else prepared
     writes = [*_remember(active), *labelled(active.valid, snapshot),
@@ -226,9 +227,9 @@ def _remember(active: ActivePolicy) -> list[Action]:
     return [PatchAnnotations(KIND, active.view.ref, changed, why="what it says is valid, and is kept")] if changed else []
 
 
-def _judge(policy: ClusterPolicy, states: Sequence[OperandState], prepared: Sequence[Prepared], waiting: Mapping[str, str],
+def _judge(active: ActivePolicy, states: Sequence[OperandState], prepared: Sequence[Prepared], waiting: Mapping[str, str],
            snapshot: Snapshot, facts: ClusterFacts) -> Verdict:
-    left = policy.spec.driver.is_left_to_nvidia_drivers
+    left = active.valid is not None and active.valid.spec.driver.is_left_to_nvidia_drivers
     if left and DRIVERS in snapshot.unlisted:
         return failed("state-driver", f"NVIDIADriver objects cannot be listed: {snapshot.unlisted[DRIVERS]}")
     for state in states:
@@ -241,7 +242,7 @@ def _judge(policy: ClusterPolicy, states: Sequence[OperandState], prepared: Sequ
             return failed(one.state, why)
     return judged(waiting, has_nfd_labels=has_nfd_labels(snapshot), has_gpu_nodes=facts.has_gpu_nodes,
                   upgrading=left and any(map(is_upgrading, snapshot.nodes.values())),
-                  lacking=lacking(states, snapshot))
+                  lacking=[*named_by(unmounted(active, snapshot), snapshot.namespace), *lacking(states, snapshot)])
 
 
 def is_upgrading(node: NodeView) -> bool:

@@ -23,6 +23,8 @@ NO_NFD_MESSAGE = f"No NFD labels found: {how_to_label()}"
 UPGRADING_MESSAGE = (
     "NVIDIADriver upgrade has not completed; one or more NVIDIADriver-owned Nodes are marked pending, in-progress, or failed"
 )
+MISSING = "missing: "
+"""How the part of a message begins that names objects which are not there."""
 RIGHTS_MISSING = "RightsMissing"
 """The type of the condition that is there for as long as gpuward lacks rights that it can do without."""
 _COUNT = re.compile(r"\b[1-9]\d*\b")
@@ -74,7 +76,7 @@ def judged(unready: Mapping[str, str], *, has_nfd_labels: bool, has_gpu_nodes: b
 
 def missing(objects: Sequence[str]) -> str:
     """Say which objects are missing."""
-    return f"missing: {listed(objects, MOST_NAMED)}"
+    return f"{MISSING}{listed(objects, MOST_NAMED)}"
 
 
 def differs_in_words_only(wanted: Mapping[str, Any], current: Mapping[str, Any]) -> bool:

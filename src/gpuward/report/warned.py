@@ -17,6 +17,7 @@ from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
 from gpuward.model.waves import REST, WavePhase
 from gpuward.model.withheld import is_unwanted, is_withheld, runs_on_loaded
+from gpuward.operands.unmounted import told_of_unmounted, unmounted
 from gpuward.policy.clusterpolicy import ActivePolicy
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.refused import unread_words
@@ -31,17 +32,18 @@ _CORDON = "until then `kubectl cordon` keeps pods away that would find none"
 
 
 def warnings(policies: PoliciesInForce, plan: Plan, snapshot: Snapshot) -> tuple[str, ...]:
-    """Return what is to be said of limits that bound nothing, of annotations that cannot be read, of nodes that offer GPUs which
-    no driver pod serves or whose driver people took away under pods, of nodes without a device plugin or container toolkit, and
-    of those about which discovery says nothing.
+    """Return what is to be said of limits that bound nothing, of annotations that cannot be read, of ConfigMaps that pods wait
+    for, of nodes that offer GPUs which no driver pod serves or whose driver people took away under pods, of nodes without a
+    device plugin or container toolkit, and of those about which discovery says nothing.
     """
     nodes = [name for name in sorted(plan.nodes) if offers_unserved(name, plan, snapshot)]
     offer = "offers" if len(nodes) == 1 else "offer"
     told = (f"{listed(nodes, _MOST)} {offer} GPUs that no driver pod serves: gpuward explain {one}" for one in nodes[:1])
     settings = (*unbounded(policies.upgrades, plan, snapshot), *unread_words(policies), *_empty_waves(plan))
+    unmade = (message for _, message in told_of_unmounted(unmounted(policies.policy, snapshot), snapshot.namespace))
     of_nodes = (*_taken_away(snapshot), *_without_plugin(policies.policy, plan, snapshot),
                 *_without_toolkit(policies.policy, plan, snapshot), *_silent(plan, snapshot))
-    return (*settings, *told, *of_nodes)
+    return (*settings, *unmade, *told, *of_nodes)
 
 
 def lost_its_driver(node: NodeView, snapshot: Snapshot) -> bool:
