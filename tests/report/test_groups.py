@@ -9,7 +9,7 @@ from gpuward.model.reasons import Reason
 from gpuward.model.states import State
 from gpuward.report.groups import Group, group_of
 from gpuward.report.held import is_held
-from gpuward.report.nodes import NodeReport
+from gpuward.report.nodes import NodeReport, group_reports
 from tests.waits import held_by
 
 
@@ -22,3 +22,13 @@ from tests.waits import held_by
 def test_a_node_goes_on_by_itself_or_is_held(state: State, reason: Reason, group: Group, held: bool) -> None:
     assert group_of(NodeStatus(state, 0.0, held_by(reason))) is group
     assert is_held(NodeReport("gpu-1", group, str(state), reason=str(reason))) is held
+
+
+@pytest.mark.parametrize(("reason", "told"), [
+    ("DriverFailing", "2 waiting for nodes under way, of which 1 needs somebody to look at it (2 UnavailableLimit)"),
+    ("DriverStarting", "2 waiting: they go on by themselves (2 UnavailableLimit)"),
+])
+def test_nodes_that_wait_for_one_that_needs_somebody_do_not_go_on_by_themselves(reason: str, told: str) -> None:
+    reports = [NodeReport("n0", Group.UNDER_WAY, "pod-restart-required", reason=reason), *(
+        NodeReport(name, Group.WAITING, "upgrade-required", reason="UnavailableLimit") for name in ("n1", "n2"))]
+    assert str(group_reports(reports)[-1]) == told

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -12,6 +12,7 @@ from gpuward import names
 from gpuward.model.cordons import is_driver_managers
 from gpuward.model.explain import sentence
 from gpuward.model.plan import NodeStatus, Plan
+from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView
@@ -102,10 +103,15 @@ class GroupReport(msgspec.Struct, frozen=True):
     """Nodes among them that somebody else cordoned."""
     idle: bool = False
     """Whether no operator runs."""
+    behind: int = 0
+    """How many nodes under way, for which they wait, need somebody to look at them."""
 
     def __str__(self) -> str:
         """Return the words for it."""
         words = f"{self.group}: {NOTHING_GOES_ON}" if self.idle and self.group in MOVING else _WORDS[self.group]
+        if self.behind and not self.idle:
+            need = "needs somebody to look at it" if self.behind == 1 else "need somebody to look at them"
+            words = f"{self.group} for nodes under way, of which {self.behind} {need}"
         named = ", ".join(f"{count} {reason}" for reason, count in self.reasons)
         cordoned = f", {self.cordoned} of them cordoned by somebody else" if self.cordoned else ""
         return f"{self.nodes} {words}" + (f" ({named})" if named else "") + cordoned
@@ -127,14 +133,24 @@ def group_reports(reports: Iterable[NodeReport], *, idle: bool = False) -> list[
     """Return the groups that have nodes, in their order."""
     reasons: dict[Group, Counter[str]] = {}
     cordoned: Counter[Group] = Counter()
+    troubled = 0
     for one in reports:
         reasons.setdefault(one.group, Counter())[one.reason] += 1
         cordoned[one.group] += one.cordoned
+        troubled += one.group is Group.UNDER_WAY and _is(one.reason, lambda reason: reason.needs_person)
     def counted(group: Group) -> tuple[tuple[str, int], ...]:
         return () if group is Group.UP_TO_DATE else tuple(each for each in reasons[group].most_common() if each[0])
 
-    found = (group for group in Group if group in reasons)
-    return [GroupReport(group, sum(reasons[group].values()), counted(group), cordoned[group], idle) for group in found]
+    def behind(group: Group) -> int:
+        turns = group is Group.WAITING and any(_is(reason, lambda one: one.is_turn) for reason in reasons[group])
+        return troubled if turns else 0
+
+    return [GroupReport(group, sum(reasons[group].values()), counted(group), cordoned[group], idle, behind(group))
+            for group in Group if group in reasons]
+
+
+def _is(reason: str, kind: Callable[[Reason], bool]) -> bool:
+    return bool(reason) and kind(Reason(reason))
 
 
 def groups_of(plan: Plan, snapshot: Snapshot | None, policies: PoliciesInForce | None) -> Mapping[str, Group]:
