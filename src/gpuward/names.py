@@ -196,3 +196,17 @@ NO_HEALTH_CHECKS: Final = "DP_DISABLE_HEALTHCHECKS"
 container. The first that is there counts; without one it becomes that."""
 DRIVER_ROOT: Final = "/run/nvidia/driver"
 MIRROR_POD: Final = "kubernetes.io/config.mirror"
+
+# By what a pod says with which others it is one piece of work: labels, and annotations for Volcano. An indexed Job has both.
+JOBSET_NAME: Final = "jobset.sigs.k8s.io/jobset-name"
+LEADER_WORKER_SET_NAME: Final = "leaderworkerset.sigs.k8s.io/name"
+LEADER_WORKER_SET_GROUP: Final = "leaderworkerset.sigs.k8s.io/group-index"
+TRAINING_JOB_NAME: Final = "training.kubeflow.org/job-name"
+KUEUE_POD_GROUP: Final = "kueue.x-k8s.io/pod-group-name"
+KUEUE_SERVING: Final = "kueue.x-k8s.io/pod-group-serving"
+POD_GROUP: Final = "scheduling.x-k8s.io/pod-group"
+VOLCANO_POD_GROUPS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+JOB_NAME: Final = "batch.kubernetes.io/job-name"
+JOB_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+COMPUTE_DOMAIN_DRIVER: Final = "compute-domain.nvidia.com"
+"""NVIDIA's other driver of dynamic resource allocation: claims of its channels name a ComputeDomain by its uid."""

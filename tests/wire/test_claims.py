@@ -85,3 +85,28 @@ def test_a_pod_that_asks_for_0_and_has_a_claim_is_what_its_claim_is() -> None:
     pod = PodView("ml", "p", uses_gpu=True, idle_claim=True, claims=("a",), consumed=("a",))
     seen = [with_claims(pod, {("ml", "a"): ClaimView("ml", "a", gpu=gpu)}.get) for gpu in (True, False)]
     assert [(one.uses_gpu, one.idle_claim) for one in seen] == [(True, False), (True, True)]
+
+
+CHANNEL = {"kind": "ComputeDomainChannelConfig", "domainID": "cd-1"}
+
+
+@pytest.mark.parametrize(("opaque", "domain"), [
+    (None, ""),
+    ({"driver": "compute-domain.nvidia.com", "parameters": CHANNEL}, "cd-1"),
+    ({"driver": "compute-domain.nvidia.com", "parameters": {"kind": "Other"}}, ""),
+    ({"driver": "compute-domain.nvidia.com", "parameters": {"domainID": 7}}, ""),
+    ({"driver": "compute-domain.nvidia.com", "parameters": ["cd-1"]}, ""),
+    ({"driver": "gpu.nvidia.com", "parameters": CHANNEL}, ""),
+])
+def test_a_claim_names_the_compute_domain_whose_channel_it_is(opaque: dict[str, Any] | None, domain: str) -> None:
+    spec = {"devices": {"config": [{"opaque": opaque} if opaque else {}]}}
+    view = claim_view(msgspec.json.encode({"metadata": {"name": "c", "namespace": "ml"}, "spec": spec}))
+    assert view.compute_domain == domain
+
+
+@pytest.mark.parametrize(("gang", "wanted"), [("", "ComputeDomain ml/cd-1"), ("JobSet ml/llm", "JobSet ml/llm")])
+def test_a_pod_with_such_a_claim_is_one_of_a_gang_unless_it_says_of_another(gang: str, wanted: str) -> None:
+    channel = ClaimView("ml", "c", compute_domain="cd-1")
+    pod = with_claims(PodView("ml", "p", uses_gpu=True, gang=gang, claims=("c",)), {("ml", "c"): channel}.get)
+    assert pod.gang == wanted
+    assert with_claims(PodView("ml", "p", uses_gpu=True, claims=("c",)), lambda claim: None).gang == ""

@@ -442,3 +442,13 @@ def test_a_container_that_a_webhook_puts_first_is_not_taken_for_the_driver() -> 
     meta = {"name": "a", "uid": "a", "labels": {"app": "nvidia-driver-daemonset", "app.kubernetes.io/component": "nvidia-driver"}}
     assert pod_view(raw(metadata=meta, spec={"containers": containers})).driver_image == "nvcr/driver:595"
     assert pod_view(raw(metadata=meta, spec={"containers": containers[:1]})).driver_image == "mesh/proxy:1.2"
+
+
+@pytest.mark.parametrize(("metadata", "spec", "gang"), [
+    ({"labels": {names.JOBSET_NAME: "llm"}}, {}, "JobSet ml/llm"),
+    ({"annotations": {"scheduling.k8s.io/group-name": "mpi"}}, {}, "pod group ml/mpi"),
+    ({}, {"schedulingGroup": {"podGroupName": "workers"}}, "pod group ml/workers"),
+    ({}, {"schedulingGroup": {}}, ""),
+])
+def test_the_gang_of_a_pod(metadata: dict[str, Any], spec: dict[str, Any], gang: str) -> None:
+    assert pod_view(raw(metadata={"name": "p", "namespace": "ml", **metadata}, spec={"containers": [], **spec})).gang == gang

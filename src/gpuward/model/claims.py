@@ -13,3 +13,5 @@ class ClaimView(msgspec.Struct, frozen=True):
     uid: str = ""
     version: str = ""
     gpu: bool = False
+    compute_domain: str = ""
+    """The uid of the ComputeDomain of which it is a channel."""

@@ -128,6 +128,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     progress: ContainerProgress | None = None
     """Of a DaemonSet's pod that is not ready: how far it is, where its kubelet says."""
     pulls: PullProgress | None = None  # of a pod that only has images pulled
+    gang: str = ""  # the work that it is one piece of, with other pods
     acknowledged: str = ""  # the notice that its owner has done with, by its id
     placed_by: Mapping[str, str] = {}
     """What its node selector says of where a driver comes from: the DaemonSet that it was made by selects nodes by the same."""

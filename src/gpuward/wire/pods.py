@@ -11,6 +11,7 @@ import msgspec
 from gpuward import names
 from gpuward.model.containers import ContainerProgress, PullProgress
 from gpuward.model.driver import has_driver_labels, has_hosts_driver_labels, is_staging
+from gpuward.model.gangs import gang_of
 from gpuward.model.views import PodView
 from gpuward.wire.meta import WireMeta, shared
 from gpuward.wire.podspec import WirePodSpec
@@ -130,6 +131,7 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
         progress=None if started or not _of_daemonset(meta) else _progress(status),
         pulls=_pulls(status) if is_staging(meta.labels or {}) else None,
         placed_by=_placed_by(spec),
+        gang=intern(gang_of(meta.namespace, meta.labels or {}, annotations, meta.controller, spec.pod_group)),
         acknowledged=intern(annotations.get(names.ACKNOWLEDGED, "")[:LONGEST_ID]),
     )
 

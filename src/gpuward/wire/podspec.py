@@ -103,6 +103,10 @@ class _ClaimEntry(msgspec.Struct, rename="camel"):
     resource_claim_name: str | None = None
 
 
+class _SchedulingGroup(msgspec.Struct, rename="camel"):
+    pod_group_name: str | None = None
+
+
 class _Requirement(msgspec.Struct):
     key: str = ""
     operator: str = ""
@@ -152,6 +156,7 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
     ephemeral_containers: list[_Container] | None = None
     volumes: list[_Volume] | None = None
     resource_claims: list[_ClaimEntry] | None = None
+    scheduling_group: _SchedulingGroup | None = None
     tolerations: list[Toleration] | None = None
     readiness_gates: list[object] | None = None
     image_pull_secrets: list[_PullSecret] | None = None
@@ -166,6 +171,11 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
                 if variable.name == name and variable.value:
                     return variable.value
         return ""
+
+    @property
+    def pod_group(self) -> str:
+        """Return the group with which it is to be scheduled."""
+        return (self.scheduling_group.pod_group_name or "") if self.scheduling_group is not None else ""
 
     @property
     def meant_for(self) -> str:

@@ -1,0 +1,55 @@
+"""Gangs: pods on several nodes that are one piece of work, such as a distributed training run. Evicting one of them costs all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from gpuward import names
+from gpuward.model.views import Owner
+
+_NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9])?")
+_FOR_ANY_OWNER: Final = "podgroup-"
+"""What Volcano puts before the owner's uid in the name of the group that it makes for pods of none, such as a Deployment's."""
+
+
+def gang_of(
+    namespace: str, labels: Mapping[str, str], annotations: Mapping[str, str], owner: Owner | None = None, pod_group: str = "",
+) -> str:
+    """Return the gang of a pod, as KIND NAMESPACE/NAME, or nothing. `pod_group` is the one that its spec names.
+
+    Of several the widest counts: the one that starts anew as a whole. What is no name is as good as nothing.
+    """
+    for kind, name in _found(labels, annotations, owner, pod_group):
+        if name and _NAME.fullmatch(name):
+            return f"{kind} {namespace}/{name}"
+    return ""
+
+
+def _found(
+    labels: Mapping[str, str], annotations: Mapping[str, str], owner: Owner | None, pod_group: str
+) -> list[tuple[str, str]]:
+    volcano = next(filter(None, map(annotations.get, names.VOLCANO_POD_GROUPS)), "")
+    serves = annotations.get(names.KUEUE_SERVING) == "true"
+    return [
+        ("JobSet", labels.get(names.JOBSET_NAME, "")),
+        ("LeaderWorkerSet", _group_of_leader(labels)),
+        ("Kubeflow job", labels.get(names.TRAINING_JOB_NAME, "")),
+        ("pod group", "" if serves else labels.get(names.KUEUE_POD_GROUP, "")),
+        ("pod group", "" if owner is not None and volcano == _FOR_ANY_OWNER + owner.uid else volcano),
+        ("pod group", labels.get(names.POD_GROUP, "")),
+        ("pod group", pod_group),
+        ("Job", labels.get(names.JOB_NAME, "") if names.JOB_INDEX in labels or names.JOB_INDEX in annotations else ""),
+    ]
+
+
+def _group_of_leader(labels: Mapping[str, str]) -> str:
+    """Return the name of a group's leader: each group of a LeaderWorkerSet stands and falls by itself."""
+    name, group = labels.get(names.LEADER_WORKER_SET_NAME, ""), labels.get(names.LEADER_WORKER_SET_GROUP, "")
+    return f"{name}-{group}" if name and group.isdecimal() else ""
+
+
+def of_compute_domain(namespace: str, uid: str) -> str:
+    """Return the gang of pods that share an NVLink domain's memory by a ComputeDomain."""
+    return f"ComputeDomain {namespace}/{uid}" if _NAME.fullmatch(uid) else ""
