@@ -12,6 +12,7 @@ from gpuward.crd.generate import schema_for_reading
 from gpuward.crd.rollout_conversion import rollout_settings, typed_rollout
 from gpuward.crd.rolloutpolicy import DEADLINE_STATES, RolloutPolicy
 from gpuward.model.domains import DomainMode, DomainSettings
+from gpuward.model.gangs import GangSettings
 from gpuward.model.notice import Acknowledge, NoticeSettings
 from gpuward.model.opportunities import OpportunisticSettings
 from gpuward.model.rollout import DEADLINES, DeviceHolders, FailureBudget, RolloutSettings
@@ -23,7 +24,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "rolloutpolicy.yaml"
 HEAD = {"apiVersion": "gpuward.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "default"}}
 
 
-WITHOUT_DEFAULT = {"domains", "finishBy", "growth", "notice", "opportunistic", "undrainable"}
+WITHOUT_DEFAULT = {"domains", "finishBy", "gangs", "growth", "notice", "opportunistic", "undrainable"}
 """Fields without which nothing of theirs is done: the example has them in comments."""
 
 
@@ -55,6 +56,13 @@ def test_every_setting_gets_through() -> None:
 def test_domains_get_through() -> None:
     assert settings(domains={"key": "rack"}).domains == DomainSettings("rack", DomainMode.SPREAD, 1)
     assert settings(domains={"key": "rack", "mode": "Whole", "max": 2}).domains == DomainSettings("rack", DomainMode.WHOLE, 2)
+
+
+def test_gangs_get_through() -> None:
+    assert settings(gangs={}).gangs == GangSettings(86_400.0)
+    assert settings(gangs={"mode": "Together", "until": "0s"}).gangs == GangSettings(0.0)
+    assert settings(gangs={"mode": "Ignore", "until": "1h"}).gangs is None
+    assert settings().gangs is None
 
 
 def test_when_a_rollout_should_be_done_gets_through() -> None:
@@ -91,6 +99,10 @@ def test_states_with_a_default_deadline_can_have_another_one() -> None:
      "upgraded"),
     ({"domains": {"key": "rack", "mode": "whole"}}, "spec.domains.mode", "whole", "write one of Spread, Whole"),
     ({"domains": {"key": "rack", "max": 0}}, "spec.domains.max", 0, "write a whole number of at least 1"),
+    ({"gangs": {"mode": "together"}}, "spec.gangs.mode", "together", "write one of Together, Ignore"),
+    ({"gangs": {"until": "9000h"}}, "spec.gangs.until", "9000h",
+     "write a duration of at most 8784h, from when a gang had to leave"),
+    ({"gangs": {"until": "soon"}}, "spec.gangs.until", "soon", "write a duration such as 30s, 10m or 1h30m"),
     ({"notice": {"before": "0s"}}, "spec.notice.before", "0s", "write a duration between 1s and 168h, or leave notice out"),
     ({"notice": {"before": "200h"}}, "spec.notice.before", "200h", "write a duration between 1s and 168h, or leave notice out"),
     ({"opportunistic": {"idleFor": "15m", "until": "0"}}, "spec.opportunistic.until", "0",

@@ -137,6 +137,12 @@ _SENTENCES: Final[dict[str, str]] = {
     "RolloutDomains.mode": "Spread: at most max nodes of one domain are out of service at once. Whole: at most max domains have "
                            "nodes out of service at once, and one that was begun is finished before another starts.",
     "RolloutDomains.max": "Nodes of one domain (Spread), or domains (Whole).",
+    "gangs": "What is done about distributed runs with pods on several nodes, each of which costs the work of all when it is "
+    "evicted. Without it each node starts by itself.",
+    "RolloutGangs.mode": "Together: the nodes of a gang start together, where the limits have room for all of them. Ignore: each "
+    "node starts by itself.",
+    "RolloutGangs.until": "For how long after that a node waits to which the gang has come back, so that it is not evicted again: "
+    "from when a node of it started last. 0s for no time.",
     "opportunistic": "Let a node start once no GPU pod has used it for a while, and evict nobody for some time.",
     "RolloutOpportunities.idle_for": "How long no GPU pod must have used a node before it starts, such as 15m.",
     "RolloutOpportunities.until": "How long a node waits for that, from when it is found to need another driver, such as 72h. "

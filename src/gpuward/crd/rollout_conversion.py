@@ -10,11 +10,20 @@ from gpuward import names
 from gpuward.crd.check import field_path
 from gpuward.crd.decode import typed
 from gpuward.crd.durations import parse_duration
-from gpuward.crd.rolloutpolicy import DEADLINE_STATES, RolloutDomains, RolloutNotice, RolloutOpportunities, RolloutPolicy
+from gpuward.crd.rolloutpolicy import (
+    DEADLINE_STATES,
+    RolloutDomains,
+    RolloutGangs,
+    RolloutNotice,
+    RolloutOpportunities,
+    RolloutPolicy,
+)
 from gpuward.crd.waves import followed_growth, followed_wave, wave_problems
 from gpuward.crd.windows import followed, moment, window_problems
 from gpuward.errors import PolicyError
 from gpuward.model.domains import DomainMode, DomainSettings
+from gpuward.model.gangs import LONGEST_UNTIL as LONGEST_SPARED
+from gpuward.model.gangs import GangSettings
 from gpuward.model.marks import Interop
 from gpuward.model.notice import LONGEST_BEFORE, Acknowledge, NoticeSettings
 from gpuward.model.opportunities import OpportunisticSettings
@@ -30,6 +39,7 @@ WINDOWS_FIELD = "spec.windows"
 OPPORTUNITIES_FIELD = "spec.opportunistic"
 UNTIL_FIELD = f"{OPPORTUNITIES_FIELD}.until"
 LONGEST_UNTIL = 366 * 24 * 3600.0
+GANGS_FIELD = "spec.gangs.until"
 DOMAINS_KEY_FIELD = "spec.domains.key"
 _CHANGING = frozenset({names.UPGRADE_STATE, names.UPGRADE_SKIP, names.DRIVER_OWNER, names.VGPU_HOST_DRIVER})
 WAVES_FIELD = "spec.waves"
@@ -44,10 +54,11 @@ def typed_rollout(obj: Mapping[str, Any]) -> tuple[RolloutPolicy | None, list[Po
     unusable = (problem for place, window in enumerate(windows) for problem in window_problems(window_field(place), window))
     domains = _domain_problems(policy.spec.domains) if policy is not None else ()
     finish = _finish_problems(policy.spec.finish_by) if policy is not None else ()
+    spared = _gang_problems(policy.spec.gangs) if policy is not None else ()
     chances = _opportunity_problems(policy.spec.opportunistic) if policy is not None else ()
     unordered = wave_problems(WAVES_FIELD, policy.spec.waves if policy is not None else ())
     notice = _notice_problems(policy.spec.notice) if policy is not None else ()
-    return policy, [*problems, *_unknown_states(obj), *domains, *chances, *unusable, *finish, *unordered, *notice]
+    return policy, [*problems, *_unknown_states(obj), *domains, *spared, *chances, *unusable, *finish, *unordered, *notice]
 
 
 def window_field(place: int) -> str:
@@ -97,6 +108,22 @@ def _opportunities(found: RolloutOpportunities) -> OpportunisticSettings:
     return OpportunisticSettings(idle, until)
 
 
+def _gang_problems(found: RolloutGangs | None) -> Iterator[PolicyError]:
+    try:
+        _gangs(found)
+    except PolicyError as problem:
+        yield problem
+
+
+def _gangs(found: RolloutGangs | None) -> GangSettings | None:
+    if found is None:
+        return None
+    until = _seconds(GANGS_FIELD, found.until)
+    if until > LONGEST_SPARED:
+        raise PolicyError(GANGS_FIELD, found.until, "write a duration of at most 8784h, from when a gang had to leave")
+    return GangSettings(until) if found.mode == "Together" else None
+
+
 def _notice_problems(found: RolloutNotice | None) -> Iterator[PolicyError]:
     try:
         if found is not None:
@@ -128,6 +155,7 @@ def rollout_settings(policy: RolloutPolicy) -> RolloutSettings:
         device_holders=DeviceHolders(spec.device_holders),
         kill_at_deadline=spec.kill_at_deadline,
         remove_at_once=spec.remove_at_once,
+        gangs=_gangs(spec.gangs),
         opportunistic=None if spec.opportunistic is None else _opportunities(spec.opportunistic),
         undrainable=None if spec.undrainable is None else UndrainableSettings(
             Behaviour(spec.undrainable.behaviour), _seconds("spec.undrainable.after", spec.undrainable.after),

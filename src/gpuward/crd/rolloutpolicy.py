@@ -20,6 +20,7 @@ DEADLINE_STATES: Final = (
 
 RolloutPolicyState = Literal["active", "ignored", "invalid"]
 DomainModeChoice = Literal["Spread", "Whole"]
+GangModeChoice = Literal["Together", "Ignore"]
 LabelKey = Annotated[str, Meta(min_length=1, max_length=317)]
 Positive = Annotated[int, Meta(ge=1)]
 DeviceHoldersChoice = Literal["Hold", "Evict", "Ignore"]
@@ -51,6 +52,13 @@ class RolloutDomains(Spec, frozen=True, kw_only=True):
     key: LabelKey
     mode: Annotated[DomainModeChoice, DEFAULTED] = "Spread"
     max: Annotated[Positive, DEFAULTED] = 1
+
+
+class RolloutGangs(Spec, frozen=True, kw_only=True):
+    """Let the nodes of a distributed run start together, and spare the run for a while after that."""
+
+    mode: Annotated[GangModeChoice, DEFAULTED] = "Together"
+    until: Annotated[Duration, DEFAULTED] = "24h"
 
 
 class RolloutOpportunities(Spec, frozen=True, kw_only=True):
@@ -104,6 +112,7 @@ class RolloutPolicySpec(Spec, frozen=True, kw_only=True):
     kill_at_deadline: Annotated[bool, DEFAULTED] = False
     remove_at_once: Annotated[bool, DEFAULTED] = False
     domains: RolloutDomains | None = None
+    gangs: RolloutGangs | None = None
     opportunistic: RolloutOpportunities | None = None
     undrainable: RolloutUndrainable | None = None
     windows: Annotated[

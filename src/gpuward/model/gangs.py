@@ -6,12 +6,22 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from gpuward import names
 from gpuward.model.views import Owner
 
+LONGEST_UNTIL: Final = 366 * 24 * 3600.0
+"""Seconds for which a gang may be spared."""
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9])?")
 _FOR_ANY_OWNER: Final = "podgroup-"
 """What Volcano puts before the owner's uid in the name of the group that it makes for pods of none, such as a Deployment's."""
+
+
+class GangSettings(msgspec.Struct, frozen=True):
+    """Hold for how many seconds a gang that had to leave is not evicted again."""
+
+    until: float = 24 * 3600.0
 
 
 def gang_of(

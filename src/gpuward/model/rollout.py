@@ -13,6 +13,7 @@ from gpuward.model.analysis import Analysis
 from gpuward.model.approved_plan import ApprovedPlan
 from gpuward.model.begun_waves import BegunWaves
 from gpuward.model.domains import DomainSettings
+from gpuward.model.gangs import GangSettings
 from gpuward.model.marks import Interop
 from gpuward.model.notice import NoticeSettings
 from gpuward.model.opportunities import OpportunisticSettings
@@ -78,6 +79,8 @@ class RolloutSettings(msgspec.Struct, frozen=True):
     """When a rollout should be done; 0 where nobody says. It holds and starts nothing."""
     domains: DomainSettings | None = None
     """Which nodes break together, and how many may; None where nobody says."""
+    gangs: GangSettings | None = None
+    """How long gangs are spared after nodes have started together for them; None where nodes start one by one."""
     opportunistic: OpportunisticSettings | None = None
     """How long nodes wait until nobody uses their GPUs; None where they do not."""
     undrainable: UndrainableSettings | None = None
