@@ -13,6 +13,7 @@ from gpuward.model.denials import EvictionForbidden, LedgerRefused, RefusedElsew
 from gpuward.model.domains import DomainLimit
 from gpuward.model.driver_images import ImageMissing
 from gpuward.model.edits import TemplateEdited
+from gpuward.model.gangs import GangAwaited, GangSpared
 from gpuward.model.notice import NoticeGiven, NoticeUnanswered
 from gpuward.model.obstacles import StaticPod
 from gpuward.model.opportunities import IdleAwaited
@@ -95,6 +96,8 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     NoticeGiven("3f0c2a9b", 1_767_312_000.0, POD, 2, 3),
     NoticeUnanswered("3f0c2a9b", 1_767_312_000.0, POD, 1, 3),
     IdleAwaited(900.0, 1_767_312_000.0, POD, 2),
+    GangAwaited("Job ml/train", ("n1",), 1, "n1", Reason.PARALLEL_LIMIT),
+    GangSpared("Job ml/train", POD, "n1", 1_767_312_000.0),
     DeletionUnseen("a", "roles is forbidden"),
     WindowShut(1_767_312_000.0, "Europe/Berlin"),
     WindowShut(1_767_312_000.0, "Europe/Berlin", wave="canary"),

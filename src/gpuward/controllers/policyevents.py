@@ -21,8 +21,8 @@ AGAIN: Final = 600.0
 _QUIET: Final = frozenset({"NoNodes", "DriversNotReady"})
 """Reasons that say nothing about a rollout."""
 _NORMAL: Final = frozenset({
-    "WindowShut", "IdleAwaited", "WaveSoaking", "AnalysisRunning", "ApprovalRequired", "Aborted", "UpToDate",
-    "Progressing", "Paused"})
+    "WindowShut", "IdleAwaited", "GangSpared", "WaveSoaking", "AnalysisRunning", "ApprovalRequired", "Aborted",
+    "UpToDate", "Progressing", "Paused"})
 
 
 class PolicyEvents:

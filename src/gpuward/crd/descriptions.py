@@ -141,8 +141,8 @@ _SENTENCES: Final[dict[str, str]] = {
     "evicted. Without it each node starts by itself.",
     "RolloutGangs.mode": "Together: the nodes of a gang start together, where the limits have room for all of them. Ignore: each "
     "node starts by itself.",
-    "RolloutGangs.until": "For how long after that a node waits to which the gang has come back, so that it is not evicted again: "
-    "from when a node of it started last. 0s for no time.",
+    "RolloutGangs.until": "For how long a node waits to which a gang came after it had to leave another one, so that it is not "
+    "evicted again: from when that started. 0s for no time.",
     "opportunistic": "Let a node start once no GPU pod has used it for a while, and evict nobody for some time.",
     "RolloutOpportunities.idle_for": "How long no GPU pod must have used a node before it starts, such as 15m.",
     "RolloutOpportunities.until": "How long a node waits for that, from when it is found to need another driver, such as 72h. "

@@ -1,6 +1,4 @@
-"""What each reason means at length, whether somebody has to act, and what to do: for `gpuward reasons`, and for the pages of
-docs/reasons/, where alerts lead to.
-"""
+"""What each reason means, whether somebody has to act, and what to do: for `gpuward reasons` and the pages of docs/reasons/."""
 
 from __future__ import annotations
 
@@ -94,6 +92,11 @@ ADVICE: Final[dict[Reason, Advice]] = {
         Act.YES, "A label of this node (`nvidia.com/gpu.deploy.operator-validator`, `.container-toolkit` or `.device-plugin`) is "
         "`false`, and no validator is ready on it. Nobody would confirm a new driver, so the node is not begun with.",
         "Take the label away until the node is upgraded, or bring about what validators need; others go on meanwhile."),
+    Reason.GANG_AWAITED: Advice(Act.NO, "By `gangs` of the RolloutPolicy nodes of one run start together, and one may not yet.",
+        "Nothing: they start once there is room for all, or in parts where there never is."),
+    Reason.GANG_SPARED: Advice(
+        Act.WISH, "By `gangs` of the RolloutPolicy a run that had to leave a node is spared for `until`. It has come here.",
+        "Nothing, or `gpuward explain NODE`, which has the command that upgrades the node now: its pods are evicted then."),
     Reason.DOMAIN_LIMIT: Advice(
         Act.NO, "`domains` of the RolloutPolicy bounds how many nodes of one domain (a rack, a zone, an NVLink domain), or how "
         "many domains, may be out of service at once. So many are.",

@@ -11,6 +11,7 @@ from gpuward.model.analysis import WaveAnalysis
 from gpuward.model.counting import counted
 from gpuward.model.denials import ReplacementRefused
 from gpuward.model.domains import DomainLimit
+from gpuward.model.gangs import GangAwaited, GangSpared
 from gpuward.model.listing import listed
 from gpuward.model.notice import NoticeGiven, NoticeUnanswered
 from gpuward.model.obstacles import HoldsDriver, LosesData, NotStartedAgain, Obstacle, OfDaemonSet, SeveralBudgets, StaticPod
@@ -69,7 +70,7 @@ MOST_USERS = 3
 def sentence(hold: Hold) -> str:
     """Return what the node waits for, in one sentence."""
     told = counted(_template(hold), arguments(hold.what) | _some_nodes(hold.what))
-    return told + _noticed(hold.what) + large_domain(hold.what)
+    return told + _noticed(hold.what) + too_large(hold.what)
 
 
 def _noticed(what: WaitsFor) -> str:
@@ -85,7 +86,7 @@ def _some_nodes(what: WaitsFor) -> dict[str, object]:
         case (Limit(nodes=found, used=count) | FailureBudgetSpent(nodes=found, failed=count) | WaveLimit(nodes=found, used=count)
               | WaveFailed(nodes=found, failed=count) | WaveNotDone(nodes=found, awaited=count)):
             field = "nodes"
-        case DomainLimit(nodes=found, domains=(), used=count):
+        case DomainLimit(nodes=found, domains=(), used=count) | GangAwaited(nodes=found, others=count):
             field = "nodes"
         case DomainLimit(domains=found, used=count):
             field = "domains"
@@ -138,8 +139,8 @@ def arguments(what: WaitsFor) -> dict[str, object]:
             return {"what": what.why, "then": _MEANWHILE[what.meanwhile]}
         case InvalidPolicy():
             return {"what": what.policy}
-        case (MovePaused() | WindowShut() | IdleAwaited() | Aborted() | ApprovalRequired() | WaveEmpty() | WaveSoaking()
-              | WaveAnalysis() | NoticeGiven() | NoticeUnanswered()):
+        case (MovePaused() | WindowShut() | IdleAwaited() | GangSpared() | Aborted() | ApprovalRequired() | WaveEmpty()
+              | WaveSoaking() | WaveAnalysis() | NoticeGiven() | NoticeUnanswered()):
             return _later(what)
         case Failed() | RetryLater():
             return _failed(what)
@@ -164,22 +165,27 @@ def _limit(what: Limit | DomainLimit) -> dict[str, object]:
     return {"used": what.used, "limit": what.limit, "nodes": ", ".join(what.nodes), "whose": whose}
 
 
-def large_domain(what: WaitsFor) -> str:
-    """Say that the domain of a node is larger than a limit lets go at once, where it is to be upgraded whole; else nothing."""
-    if not isinstance(what, Limit) or what.large is None:
+def too_large(what: WaitsFor) -> str:
+    """Say that the domain of a node, or a gang there, is larger than a limit lets go at once, where it is to go whole."""
+    if not isinstance(what, Limit):
         return ""
     field = "maxParallelUpgrades" if what.reason is Reason.PARALLEL_LIMIT else "maxUnavailable"
-    return f"; domain {what.large.name} has {what.large.size} nodes, and {field} lets only {what.limit} go at once"
+    only = f"and {field} lets only {what.limit} go at once"
+    domain, gang = what.large, what.gang
+    told = f"; domain {domain.name} has {domain.size} nodes, {only}" if domain is not None else ""
+    return told + (f"; {gang.name} has pods on {gang.size} nodes, {only}" if gang is not None else "")
 
 
 def _later(
-    what: MovePaused | WindowShut | IdleAwaited | Aborted | ApprovalRequired | WaveEmpty | WaveSoaking | WaveAnalysis
-    | NoticeGiven | NoticeUnanswered
+    what: MovePaused | WindowShut | IdleAwaited | GangSpared | Aborted | ApprovalRequired | WaveEmpty | WaveSoaking
+    | WaveAnalysis | NoticeGiven | NoticeUnanswered
 ) -> dict[str, object]:
     if isinstance(what, IdleAwaited):
         now = f" (now pod {what.pod} does, {what.pods} in all)" if what.pod is not None else " (now none does)"
         moment = datetime.fromtimestamp(what.evicts, UTC).isoformat(" ", "minutes")
         return {"idle_for": _span(what.idle_for), "now": now, "evicts": moment}
+    if isinstance(what, GangSpared):
+        return {"gang": what.gang, "pod": str(what.pod), "node": what.node, "evicts": moment_in(what.evicts, UTC_NAME)}
     if isinstance(what, NoticeGiven | NoticeUnanswered):
         return _notice(what)
     if isinstance(what, WaveEmpty):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
 from gpuward import names
-from gpuward.model.views import Owner
+from gpuward.model.reasons import Reason
+from gpuward.model.views import Owner, Ref
 
 LONGEST_UNTIL: Final = 366 * 24 * 3600.0
 """Seconds for which a gang may be spared."""
@@ -22,6 +23,40 @@ class GangSettings(msgspec.Struct, frozen=True):
     """Hold for how many seconds a gang that had to leave is not evicted again."""
 
     until: float = 24 * 3600.0
+
+
+class LargeGang(msgspec.Struct, frozen=True):
+    """Name a gang that has pods on more nodes than a limit of the fleet lets go at once."""
+
+    name: str
+    size: int
+
+
+class GangAwaited(msgspec.Struct, frozen=True):
+    """Wait until all nodes may start on which a gang has pods."""
+
+    reason: ClassVar = Reason.GANG_AWAITED
+    gang: str
+    nodes: tuple[str, ...]
+    """Some of the others."""
+    others: int
+    """How many there are."""
+    node: str
+    """One of them that may not start yet."""
+    why: Reason
+    """What it waits for."""
+
+
+class GangSpared(msgspec.Struct, frozen=True):
+    """Wait until a gang has ended that came here after it had to leave another node, or its time is up."""
+
+    reason: ClassVar = Reason.GANG_SPARED
+    gang: str
+    pod: Ref
+    node: str
+    """The node that it had to leave last."""
+    evicts: float
+    """From when on it is evicted again."""
 
 
 def gang_of(

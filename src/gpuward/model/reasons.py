@@ -40,6 +40,8 @@ class Reason(StrEnum):
     APPROVAL_REQUIRED = "ApprovalRequired"
     WAVE_LIMIT = "WaveLimit"
     GROWTH_LIMIT = "GrowthLimit"
+    GANG_AWAITED = "GangAwaited"
+    GANG_SPARED = "GangSpared"
     IMAGE_NOT_STAGED = "ImageNotStaged"
     STAGING_FAILED = "StagingFailed"
     NOTICE_GIVEN = "NoticeGiven"
@@ -138,7 +140,7 @@ class Reason(StrEnum):
 
 _TURN: Final = frozenset({
     Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT, Reason.DOMAIN_LIMIT, Reason.WAVE_NOT_DONE, Reason.WAVE_LIMIT,
-    Reason.GROWTH_LIMIT})
+    Reason.GROWTH_LIMIT, Reason.GANG_AWAITED})
 _OF_FLEET: Final = _TURN | {
     Reason.PAUSED, Reason.NO_POLICY, Reason.INVALID_POLICY, Reason.FAILURE_BUDGET, Reason.NEW_DRIVER_FAILS,
     Reason.REFUSED_ELSEWHERE, Reason.EVICTION_FORBIDDEN, Reason.LEDGER_REFUSED, Reason.TEMPLATE_SETTLING, Reason.TEMPLATE_EDITED,
@@ -154,7 +156,8 @@ _IN_PASSING: Final = frozenset({
 })
 _WAITS: Final = _TURN | _IN_PASSING | {
     Reason.TEMPLATE_SETTLING, Reason.OPERANDS_STARTING, Reason.JOBS_RUNNING, Reason.RETRY_LATER, Reason.METADATA_BEHIND,
-    Reason.DEVICE_PLUGIN_STOPPING, Reason.WINDOW_SHUT, Reason.WAVE_SOAKING, Reason.ANALYSIS_RUNNING, Reason.IMAGE_NOT_STAGED}
+    Reason.DEVICE_PLUGIN_STOPPING, Reason.WINDOW_SHUT, Reason.WAVE_SOAKING, Reason.ANALYSIS_RUNNING, Reason.IMAGE_NOT_STAGED,
+    Reason.GANG_SPARED}
 _WAITED_FOR: Final = _WAITS | {Reason.EVICTION_REFUSED, Reason.KILLING, Reason.BUDGET_USED_UP, Reason.NODE_GONE}
 _NEEDS_PERSON: Final = frozenset({
     Reason.NODE_NOT_READY, Reason.HELD_DEVICES, Reason.PROTECTED_PODS, Reason.BUDGET_BLOCKS, Reason.FAILED, Reason.UNKNOWN_STATE,

@@ -108,6 +108,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     """The label, as KEY=VALUE, of the domain that the node was in when it served last."""
     wave_labels: tuple[str, ...] = ()
     """The labels by which waves choose nodes, as KEY=VALUE, as the node had them when it was admitted."""
+    gangs: tuple[tuple[str, float], ...] = ()
+    """The gangs that had pods here when the node was admitted for this driver, each with when that was last."""
     given_up: GivenUp | None = None
     """That its pods could not be moved, so that it keeps its driver."""
     course: Course | None = None
@@ -166,6 +168,7 @@ class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     idle: Moment | None = None
     proven: Moment | None = None
     wave_labels: tuple[str, ...] = msgspec.field(default=(), name="waveLabels")
+    gangs: dict[str, Moment] = {}
     given_up: _StoredGivenUp | None = msgspec.field(default=None, name="givenUp")
     course: StoredCourse | None = None
 
@@ -195,6 +198,7 @@ def encode_record(record: Record) -> str:
         "idle": format_time(record.idle) if record.idle else None,
         "proven": format_time(record.proven) if record.proven else None,
         "waveLabels": record.wave_labels or None,
+        "gangs": {gang: format_time(at) for gang, at in record.gangs} or None,
         "givenUp": record.given_up and _stored_given_up(record.given_up),
         "course": record.course and stored_course(record.course),
     }
@@ -243,6 +247,7 @@ def decode_record(text: str) -> Record:
         idle=seconds(stored.idle) if stored.idle else 0.0,
         proven=seconds(stored.proven) if stored.proven else 0.0,
         wave_labels=stored.wave_labels,
+        gangs=tuple((gang, seconds(at)) for gang, at in stored.gangs.items()),
         given_up=_given_up(stored.given_up) if stored.given_up is not None else None,
         course=course_of(stored.course) if stored.course is not None else None,
     )
@@ -257,7 +262,7 @@ def not_ahead(record: Record, now: float) -> Record:
     failure, course, given_up = record.failure, record.course, record.given_up
     failed = (failure.at, failure.first, failure.begun) if failure else ()
     latest = max(record.since, record.started, record.paused, record.changing, record.stopping, record.waiting, record.idle,
-                 record.proven, *failed, given_up.at if given_up else 0.0,
+                 record.proven, *failed, *(at for _, at in record.gangs), given_up.at if given_up else 0.0,
                  *((course.began, course.out) if course else ()))
     if latest <= now + AGREEMENT:
         return record
@@ -268,6 +273,7 @@ def not_ahead(record: Record, now: float) -> Record:
         record, since=min(record.since, now), started=min(record.started, now), paused=min(record.paused, now), failure=failure,
         waiting=min(record.waiting, now), idle=min(record.idle, now), proven=min(record.proven, now),
         changing=min(record.changing, now), stopping=min(record.stopping, now),
+        gangs=tuple((gang, min(at, now)) for gang, at in record.gangs),
         course=course and course.not_ahead(now),
         given_up=given_up and msgspec.structs.replace(given_up, at=min(given_up.at, now)),
     )

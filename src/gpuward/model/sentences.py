@@ -49,6 +49,10 @@ SENTENCES: dict[Reason, str] = {
     Reason.WAVE_LIMIT: "waits for its turn: {used} of {limit} nodes that may be out of service in its wave ({nodes})",
     Reason.GROWTH_LIMIT: "waits for its turn: {used} of {limit} nodes that may be under way so far, which grow with the "
     "nodes that are done ({nodes})",
+    Reason.GANG_AWAITED: "starts together with {nodes}, where {gang} has pods too: waits until all of them may start "
+    "({node}: {why})",
+    Reason.GANG_SPARED: "starts once {gang} has ended, which had to leave node {node} in this rollout and came here after that "
+    "(pod {pod}); from {evicts} on it is evicted again",
     Reason.OPERANDS_STARTING: "only its driver pod is to be restarted: waits for the device plugin or DCGM to be ready, which "
     "keep the driver loaded under GPU pods meanwhile",
     Reason.FAILURE_BUDGET: "the rollout is paused: {failed} of {total} nodes failed ({nodes}) and {limit} may; "

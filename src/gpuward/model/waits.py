@@ -12,6 +12,7 @@ from gpuward.model.denials import Denied
 from gpuward.model.domains import DomainLimit, LargeDomain
 from gpuward.model.driver_images import ImageMissing
 from gpuward.model.edits import TemplateEdited
+from gpuward.model.gangs import GangAwaited, GangSpared, LargeGang
 from gpuward.model.notice import NoticeGiven, NoticeUnanswered
 from gpuward.model.obstacles import Obstacle
 from gpuward.model.opportunities import IdleAwaited
@@ -165,6 +166,8 @@ class Limit(msgspec.Struct, frozen=True):
     """The NVIDIADriver whose limit it is, where that is not the node's own."""
     large: LargeDomain | None = None
     """The domain of the node, where it is to be upgraded whole and has more nodes than the limit."""
+    gang: LargeGang | None = None
+    """A gang of the node, where its nodes are to start together and are more than the limit."""
     noticed: int = 0
     """How many of those that count are in service yet, and have a place as they were given notice."""
 
@@ -292,5 +295,5 @@ WaitsFor = (Plain | NoPolicy | InvalidPolicy | FailureBudgetSpent | NewDriverFai
             | BudgetUsedUp | Limit | JobsRunning | Evicting | EvictionRefused | ComesBack | Uncordoned | Killing | OperandPod
             | Unserved | Starting | Failed | RetryLater | UnknownState | TwoDriverPods | MovePaused | Undecided | TemplateEdited
             | Denied | WorkloadKept | OperandsKept | ImageMissing | DriverKept | DeletionUnseen | WindowShut | DomainLimit
-            | PlanDiffers | Undrainable | Quarantined | IdleAwaited | WaveWait | ImageNotStaged | StagingFailed | NoticeGiven
-            | NoticeUnanswered | Paused | PluginFirst | DriverFollows)
+            | PlanDiffers | Undrainable | Quarantined | IdleAwaited | GangAwaited | GangSpared | WaveWait | ImageNotStaged
+            | StagingFailed | NoticeGiven | NoticeUnanswered | Paused | PluginFirst | DriverFollows)

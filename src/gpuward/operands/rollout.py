@@ -9,7 +9,7 @@ import msgspec
 
 from gpuward.model.abandoned import told_of_abandoned
 from gpuward.model.driver_images import DriverImages
-from gpuward.model.explain import large_domain, sentence
+from gpuward.model.explain import sentence, too_large
 from gpuward.model.plan import Counts, Hold, NodeStatus, Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
@@ -50,7 +50,7 @@ _ONCE = {Reason.COMES_BACK: "is tried again once no pods are there that tolerate
 """What has to come before a node is tried again whose upgrade has failed."""
 
 _PATIENT = (Reason.ANALYSIS_UNKNOWN, Reason.APPROVAL_REQUIRED, Reason.WAVE_SOAKING, Reason.ANALYSIS_RUNNING, Reason.IDLE_AWAITED,
-            Reason.WINDOW_SHUT)
+            Reason.GANG_SPARED, Reason.WINDOW_SHUT)
 """What a rollout waits for as a whole, the most important first; nodes of later waves wait for earlier ones meanwhile."""
 
 HOLDS_ALL = frozenset({*_STOPS.values(), *map(str, _PATIENT), "Paused"})
@@ -196,9 +196,9 @@ def _message(plan: Plan) -> str:
         parts = [_held(reason, held[reason]) for reason in Reason if reason in held and reason.is_waited_for is waits]
         text += f"; {told}: {', '.join(parts)}" if parts else ""
     quoted = min((hold for hold in plan.holds.values() if hold.reason in _QUOTED), key=_importance, default=None)
-    large = next(filter(None, (large_domain(hold.what) for hold in plan.holds.values())), "")
+    large = next(filter(None, (too_large(hold.what) for hold in plan.holds.values())), "")
     return text + (f"; {sentence(quoted)}" if quoted is not None else "") + (
-        large if quoted is None or not large_domain(quoted.what) else "")
+        large if quoted is None or not too_large(quoted.what) else "")
 
 
 def _importance(hold: Hold) -> int:

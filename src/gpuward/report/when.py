@@ -33,7 +33,8 @@ def when_of(status: NodeStatus) -> When:
     if status.state in IN_PROGRESS:
         return When.NOW
     hold = status.hold
-    placed = status.turn or status.state is State.FAILED or (hold is not None and hold.reason is Reason.IDLE_AWAITED)
+    passed_over = hold is not None and hold.reason in (Reason.IDLE_AWAITED, Reason.GANG_SPARED)
+    placed = status.turn or status.state is State.FAILED or passed_over
     if hold is not None and not status.up_to_date and _ends_by_itself(hold) and placed:
         return When.NEXT
     if hold is not None and not status.up_to_date:

@@ -33,6 +33,8 @@ from gpuward.upgrade.domain_survey import domain_use
 from gpuward.upgrade.estimating import estimate, likely_seconds, samples_of
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import Fleet, fleet_of, moved_away
+from gpuward.upgrade.gang_sets import GangSets, has_a_place
+from gpuward.upgrade.gangs import gang_use, gangs_to_remember
 from gpuward.upgrade.holding import Holding
 from gpuward.upgrade.idle_gate import begins_to_wait
 from gpuward.upgrade.ledger import Room, grant, may_be_granted, open_grants, withdraw
@@ -52,7 +54,7 @@ from gpuward.upgrade.without_policy import advance_without_policy
 from gpuward.upgrade.words import aborted, believed
 from gpuward.upgrade.writing import patch_of
 
-_ITS_OWN = frozenset({Reason.WRITE_REFUSED, Reason.UNDECIDED, Reason.STAGING_FAILED, Reason.IDLE_AWAITED,
+_ITS_OWN = frozenset({Reason.WRITE_REFUSED, Reason.UNDECIDED, Reason.STAGING_FAILED, Reason.IDLE_AWAITED, Reason.GANG_SPARED,
                       Reason.NOTICE_UNANSWERED})
 """Reasons for which a node that waits is passed over."""
 _NOT_OF_THE_KUBELET = frozenset({Reason.WRITE_REFUSED, Reason.PAUSED, Reason.NO_POLICY})
@@ -113,6 +115,7 @@ def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Decisi
         fleet = replace(fleet, differs=what_differs(nodes, waves.places, policy))
     if policy.auto_upgrade:
         fleet = fleet.under(snapshot.budgets, (node.before for node in nodes if node.standing.in_progress), memory.coverage)
+        fleet = replace(fleet, gangs=gang_use((node.before for node in nodes), snapshot.unsettled | granted, policy, now))
         fleet = replace(fleet, domains=domain_use(snapshot, nodes, fleet, policy))
     return Survey(policy, nodes, fleet, granted, memory.holding)
 
@@ -213,10 +216,12 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
     waiting = [node for node in nodes if node.waits and node.before.node.name not in snapshot.unsettled]
     own = fleets.of(policy)
     noticed = _noticed(waiting, policy, now)
-    for judged in sorted(waiting, key=queue_order(granted, policy.rollout.domains, own.domains, own.waves.places, noticed)):
+    sets = GangSets(waiting, fleets, policy, granted)
+    order = queue_order(granted, policy.rollout.domains, own.domains, own.waves.places, noticed, sets.turn)
+    for judged in sets.in_order(sorted(waiting, key=order)):
         node, hold, name = judged.path.node, judged.hold, judged.before.node.name
         hold = hold or found.holding.held(node, fleets, policy, granted=name in granted)
-        hold = hold or held_by_notice(node, fleets.of(policy), policy)
+        hold = hold or sets.held(judged) or held_by_notice(node, fleets.of(policy), policy)
         if hold is not None:
             in_turn = judged.hold is None and hold.reason not in _ITS_OWN
             place += in_turn
@@ -227,7 +232,7 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
                 started[name] = partial(withdraw, judged.path)
             elif hold.reason is Reason.NOTICE_GIVEN and name not in noticed:
                 started[name] = partial(give_notice, judged.path, policy, now)
-            if hold.reason is Reason.NOTICE_GIVEN:
+            if has_a_place(hold):
                 fleets.admit(node, policy, announced=True)
             continue
         if snapshot.grants is None or name in granted:
@@ -256,7 +261,8 @@ def _start(path: NodeProgress, policy: UpgradePolicy, now: float) -> NodeProgres
     origin = path.node.record.driver if path.node.record.failure is not None else ""
     patient = policy.rollout.opportunistic is not None
     labels = labels_to_remember(path.node, policy.rollout.waves)
-    move = replace(admit(path.node), driver=origin or policy.driver, asked=policy.asked, patient=patient, wave_labels=labels)
+    move = replace(admit(path.node), driver=origin or policy.driver, asked=policy.asked, patient=patient, wave_labels=labels,
+                   gangs=gangs_to_remember(path.node, policy, now))
     if names.NOTICE in path.node.node.annotations:
         move = replace(move, annotations={**move.annotations, names.NOTICE: None})
     return walk(apply_move(path, move, now), policy, now)

@@ -20,6 +20,7 @@ from gpuward.upgrade.domains import DomainUse
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import Fleet, Standing, Trouble
 from gpuward.upgrade.fleet_gates import failure_budget, max_parallel, max_unavailable, new_driver_fails
+from gpuward.upgrade.gangs import GangUse
 from gpuward.upgrade.scope import concerns
 from gpuward.upgrade.undrainable import in_quarantine
 
@@ -30,16 +31,28 @@ _GATES = (*_PERMITTING_GATES, wave_limit_there, max_unavailable, max_parallel)
 class Fleets:
     """Hold the fleet of every policy while nodes of each are admitted, one after the other.
 
-    `troubles` has what went wrong with those that have none.
+    `troubles` has what went wrong with those that have none. Those that are `counted` know of each other already.
     """
 
-    def __init__(self, found: Iterable[tuple[UpgradePolicy, Fleet]], troubles: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(self, found: Iterable[tuple[UpgradePolicy, Fleet]], troubles: Mapping[str, str] = MappingProxyType({}),
+                 *, counted: bool = False) -> None:
         self._troubles = dict(troubles)
         self._found = {policy.driver: (policy, fleet) for policy, fleet in found}
+        if counted:
+            return
         if len(self._found) > 1 and any(policy.rollout.domains is not None for policy, _ in self._found.values()):
             uses = {driver: fleet.domains for driver, (_, fleet) in self._found.items()}
             for driver, use in uses.items():
                 self._set_domains(driver, use.with_others(other for name, other in uses.items() if name != driver))
+
+        if len(self._found) > 1 and any(policy.rollout.gangs is not None for policy, _ in self._found.values()):
+            known = {driver: fleet.gangs for driver, (_, fleet) in self._found.items()}
+            for driver, gangs in known.items():
+                self._set_gangs(driver, gangs.with_others(other for name, other in known.items() if name != driver))
+
+    def copied(self) -> Fleets:
+        """Return a copy, in which nodes are admitted on trial."""
+        return Fleets(self._found.values(), self._troubles, counted=True)
 
     def of(self, policy: UpgradePolicy) -> Fleet:
         """Return a policy's fleet, with what was admitted so far."""
@@ -89,6 +102,10 @@ class Fleets:
             for driver, (_, fleet) in self._found.items():
                 self._set_domains(driver, fleet.domains.admitted(node.node.name, domains))
 
+        if policy.rollout.gangs is not None:
+            for driver, (_, fleet) in self._found.items():
+                self._set_gangs(driver, fleet.gangs.admitted(node, fleet.now))
+
     def _held_by_trouble_there(self, node: NodeFacts, policy: UpgradePolicy) -> Hold | None:
         owner = _goes_elsewhere(node, policy)
         trouble = self._troubles.get(owner) if owner and owner not in self._found else None
@@ -99,6 +116,10 @@ class Fleets:
     def _set_domains(self, driver: str, use: DomainUse) -> None:
         policy, fleet = self._found[driver]
         self._found[driver] = policy, msgspec.structs.replace(fleet, domains=use)
+
+    def _set_gangs(self, driver: str, use: GangUse) -> None:
+        policy, fleet = self._found[driver]
+        self._found[driver] = policy, msgspec.structs.replace(fleet, gangs=use)
 
     def _destination(self, node: NodeFacts, policy: UpgradePolicy) -> tuple[UpgradePolicy, Fleet] | None:
         owner = _goes_elsewhere(node, policy)

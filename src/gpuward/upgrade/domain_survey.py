@@ -16,14 +16,15 @@ from gpuward.model.views import NodeView
 from gpuward.upgrade.domains import NO_DOMAINS, DomainUse
 from gpuward.upgrade.fleet import Fleet
 from gpuward.upgrade.fleet_gates import eviction_budget, failure_budget, image_not_staged, new_driver_fails
+from gpuward.upgrade.gang_gate import gang_spared
 from gpuward.upgrade.idle_gate import idle_awaited
 from gpuward.upgrade.node_decision import NodeDecision
 from gpuward.upgrade.notice_gate import held_by_notice
 from gpuward.upgrade.undrainable import in_quarantine
 from gpuward.upgrade.wave_gates import plan_differs, rollout_aborted, wave_waits
 
-_GATES = (rollout_aborted, plan_differs, failure_budget, new_driver_fails, wave_waits, idle_awaited, image_not_staged,
-          eviction_budget)
+_GATES = (rollout_aborted, plan_differs, failure_budget, new_driver_fails, wave_waits, idle_awaited, gang_spared,
+          image_not_staged, eviction_budget)
 """By which a node may be held for as long as nobody does something, whatever its domain does. A wave that soaks is one of these,
 and a wait until a node is idle: they may take days, for which nothing of the domain is out of service.
 """

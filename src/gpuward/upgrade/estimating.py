@@ -35,7 +35,8 @@ _IN_TURN: Final = frozenset({
     Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT, Reason.TEMPLATE_SETTLING, Reason.NOTICE_GIVEN})
 """What a node waits for that goes on as others get done."""
 _AFTER_OTHERS: Final = frozenset({
-    Reason.BUDGET_USED_UP, Reason.DOMAIN_LIMIT, Reason.WAVE_LIMIT, Reason.GROWTH_LIMIT})
+    Reason.BUDGET_USED_UP, Reason.DOMAIN_LIMIT, Reason.WAVE_LIMIT, Reason.GROWTH_LIMIT,
+    Reason.GANG_AWAITED})
 """What a node waits for that goes on when those under way are done, and not beside them."""
 _LEFT_OUT: Final = frozenset({Reason.SKIPPED, Reason.FAILED, Reason.UNDRAINABLE})
 """What nodes wait for that are not going to be upgraded by themselves."""

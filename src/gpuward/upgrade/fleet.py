@@ -26,6 +26,7 @@ from gpuward.upgrade.budget_coverage import Coverage
 from gpuward.upgrade.domains import NO_DOMAINS, DomainUse
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.forbidden import REFUSAL_COUNTS, Forbidden, forbidden_by_namespace, forbidden_on
+from gpuward.upgrade.gangs import NO_GANGS, GangUse
 from gpuward.upgrade.in_use import running_under
 from gpuward.upgrade.recovery import replacement_refusal, was_spared
 from gpuward.upgrade.scope import concerns
@@ -86,6 +87,7 @@ class Fleet(msgspec.Struct, frozen=True):
     wave_windows: Mapping[int, WindowState] = {}
     """Those of waves that have windows of their own, by the places of these waves."""
     domains: DomainUse = NO_DOMAINS
+    gangs: GangUse = NO_GANGS
     waves: Waves = NO_WAVES
     waves_of_comers: Waves = NO_WAVES
     """The same with the nodes of other policies that are going to come, for these alone."""

@@ -15,6 +15,7 @@ from gpuward.model.windows import WindowShut
 from gpuward.upgrade import domains
 from gpuward.upgrade.fleet import Candidate, Fleet, Gate, some_nodes
 from gpuward.upgrade.forbidden import forbidden_on
+from gpuward.upgrade.gang_gate import gang_spared
 from gpuward.upgrade.idle_gate import idle_awaited
 from gpuward.upgrade.in_use import in_the_way
 from gpuward.upgrade.node_gates import NODE_GATES
@@ -155,9 +156,9 @@ def max_unavailable(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hol
     if len(fleet.unavailable) - is_out < limit or (is_out and not _may_serve(node)):
         return None
     used = fleet.unavailable - {node.node.name} if is_out else fleet.unavailable
-    large = _large(node, fleet, policy, limit)
+    large, gang = _large(node, fleet, policy, limit), fleet.gangs.large(node, limit) if fleet.gangs.sizes else None
     noticed = len(used & fleet.announced)
-    told = Limit(Reason.UNAVAILABLE_LIMIT, len(used), limit, some_nodes(used), fleet.elsewhere, large, noticed)
+    told = Limit(Reason.UNAVAILABLE_LIMIT, len(used), limit, some_nodes(used), fleet.elsewhere, large, gang, noticed)
     if limit <= 0 or used <= fleet.stuck:
         told = msgspec.structs.replace(told, reason=Reason.NO_NODE_MAY_START)
     return Hold(told, node.record.since)
@@ -174,9 +175,9 @@ def max_parallel(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold |
     """Hold a node while the rollout already disrupts as many nodes as it may at once."""
     if policy.max_parallel_upgrades and len(fleet.in_progress) >= policy.max_parallel_upgrades:
         used, limit = fleet.in_progress, policy.max_parallel_upgrades
-        large = _large(node, fleet, policy, limit)
+        large, gang = _large(node, fleet, policy, limit), fleet.gangs.large(node, limit) if fleet.gangs.sizes else None
         noticed = len(used & fleet.announced)
-        told = Limit(Reason.PARALLEL_LIMIT, len(used), limit, some_nodes(used), fleet.elsewhere, large, noticed)
+        told = Limit(Reason.PARALLEL_LIMIT, len(used), limit, some_nodes(used), fleet.elsewhere, large, gang, noticed)
         return Hold(told, node.record.since)
     return None
 
@@ -190,6 +191,7 @@ PERMITTING_GATES: tuple[Gate, ...] = (
     wave_waits,
     idle_awaited,
     window_shut,
+    gang_spared,
 )
 """Those that say whether a node may start at all, however much room the limits have."""
 FLEET_GATES: tuple[Gate, ...] = (

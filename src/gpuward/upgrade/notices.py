@@ -27,8 +27,8 @@ from gpuward.upgrade.notice_gate import MOST_TOLD, current_notice, pods_told
 _ITS_OWN: Final = frozenset({Reason.NOTICE_GIVEN, Reason.NOTICE_UNANSWERED})
 KEPT: Final = _ITS_OWN | {
     Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT, Reason.NO_NODE_MAY_START, Reason.DOMAIN_LIMIT, Reason.DOMAIN_BROKEN,
-    Reason.WAVE_LIMIT, Reason.GROWTH_LIMIT, Reason.BUDGET_USED_UP, Reason.LEDGER_REFUSED, Reason.WRITE_REFUSED,
-    Reason.WRITE_UNANSWERED, Reason.UNDECIDED, Reason.NODE_NOT_READY}
+    Reason.WAVE_LIMIT, Reason.GROWTH_LIMIT, Reason.GANG_AWAITED, Reason.BUDGET_USED_UP, Reason.LEDGER_REFUSED,
+    Reason.WRITE_REFUSED, Reason.WRITE_UNANSWERED, Reason.UNDECIDED, Reason.NODE_NOT_READY}
 """What a node with a notice may wait for: its answer, limits, its kubelet, and what keeps it from being written to."""
 
 

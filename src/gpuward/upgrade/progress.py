@@ -210,6 +210,7 @@ def apply_move(path: NodeProgress, move: Move, now: float) -> NodeProgress:
         stopping=node.record.stopping,
         changing=0.0 if ended or not cordoned else node.record.changing,
         wave_labels=move.wave_labels if move.started else node.record.wave_labels,
+        gangs=move.gangs if move.started else node.record.gangs,
         proven=first_done(node),
         waiting=0.0 if ended or (move.started and node.requested) else node.record.waiting or (now if move.patient else 0.0),
         course=course,
@@ -288,5 +289,6 @@ def _believed(path: NodeProgress, now: float) -> NodeProgress:
     before = path.node.record
     record = Record(
         State.DONE, since=now, started=before.started, pods=before.pods, target=before.target, loaded=before.loaded,
-        domain=before.domain, stopping=before.stopping, wave_labels=before.wave_labels, proven=first_done(path.node))
+        domain=before.domain, stopping=before.stopping, wave_labels=before.wave_labels, proven=first_done(path.node),
+        gangs=before.gangs)
     return msgspec.structs.replace(path, node=msgspec.structs.replace(path.node, record=record), adopted=True)

@@ -33,7 +33,8 @@ _IN_THE_QUEUE: Final = frozenset({
     Reason.WINDOW_SHUT, Reason.IMAGE_NOT_STAGED, Reason.STAGING_FAILED, Reason.BUDGET_BLOCKS, Reason.BUDGET_USED_UP,
     Reason.UNAVAILABLE_LIMIT, Reason.PARALLEL_LIMIT, Reason.NO_NODE_MAY_START, Reason.LEDGER_REFUSED, Reason.IDLE_AWAITED,
     Reason.WAVE_NOT_DONE, Reason.WAVE_SOAKING, Reason.ANALYSIS_RUNNING, Reason.APPROVAL_REQUIRED, Reason.WAVE_LIMIT,
-    Reason.GROWTH_LIMIT, Reason.DOMAIN_LIMIT, Reason.NOTICE_GIVEN, Reason.NOTICE_UNANSWERED})
+    Reason.GROWTH_LIMIT, Reason.GANG_AWAITED, Reason.GANG_SPARED, Reason.DOMAIN_LIMIT, Reason.NOTICE_GIVEN,
+    Reason.NOTICE_UNANSWERED})
 """What holds a node that is going to be upgraded as things are."""
 
 

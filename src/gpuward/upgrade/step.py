@@ -34,6 +34,8 @@ class Move(msgspec.Struct, frozen=True):
     """The field manager that asked for the driver that the node is admitted for, where that is known."""
     wave_labels: tuple[str, ...] = ()
     """The labels by which waves choose nodes, as they are remembered of one that is admitted."""
+    gangs: tuple[tuple[str, float], ...] = ()
+    """The gangs that have to leave for it, as they are remembered of a node that is admitted."""
     patient: bool = False
     """Whether pods that come now are left alone for a while, as it waited until nobody used its GPUs."""
     forget: bool = False

@@ -129,6 +129,14 @@ def _wait_no_more(question: Question) -> Iterator[Candidate]:
         "all nodes start, node after node, and their pods are evicted")
 
 
+def _spare_no_more(question: Question) -> Iterator[Candidate]:
+    yield fixes.request_upgrade(question.view, "upgrade this node now").risking(_evicts(question))
+    rollout = replace(question.case.policy.rollout, gangs=None)
+    yield policy_fixes.change_rollout(
+        question.case, "take gangs from the RolloutPolicy", {"gangs": None}, rollout).risking(
+        "nodes start one by one, and a distributed run is evicted with each of its own")
+
+
 def _evict(question: Question) -> Iterator[Candidate]:
     policy = replace(question.case.policy, free_only=False)
     yield policy_fixes.change_policy(question.case, UNPAUSE, {"autoUpgrade": True}, policy)
@@ -299,6 +307,8 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.DRIVER_KEPT: _evict,
     Reason.WINDOW_SHUT: _unbar,
     Reason.IDLE_AWAITED: _wait_no_more,
+    Reason.GANG_AWAITED: after_troubles(_spare_no_more),
+    Reason.GANG_SPARED: _spare_no_more,
     Reason.NOTICE_GIVEN: acknowledge,
     Reason.NOTICE_UNANSWERED: acknowledge,
     Reason.PLAN_DIFFERS: waves.another_plan,

@@ -1,0 +1,36 @@
+"""The gate of admission that spares a gang which had to leave a node in this rollout, for a while."""
+
+from __future__ import annotations
+
+from gpuward.model.gangs import GangSpared
+from gpuward.model.plan import Hold
+from gpuward.model.policy import UpgradePolicy
+from gpuward.upgrade.fleet import Candidate, Fleet
+from gpuward.upgrade.gangs import pods_by_gang
+
+
+def most_at_once(fleet: Fleet, policy: UpgradePolicy) -> int:
+    """Return how many nodes NVIDIA's limits let go at once at most."""
+    unavailable = policy.max_unavailable.of(fleet.total)
+    return min(unavailable, policy.max_parallel_upgrades) if policy.max_parallel_upgrades else unavailable
+
+
+def gang_spared(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node to which a gang came after it had to leave another one, or this one, until it has ended or its time is up.
+
+    A gang that can never leave at once goes in parts, one soon after the other: to let it work in between would cost more. Nodes
+    that somebody asked for by hand, and those without a driver that is whole, start all the same.
+    """
+    settings = policy.rollout.gangs
+    if settings is None or not fleet.gangs.left or node.requested or node.record.forced:
+        return None
+    found: GangSpared | None = None
+    for gang, pods in pods_by_gang(node).items():
+        left = fleet.gangs.left.get(gang)
+        came = next((pod for pod in pods if left is not None and left.since(pod)), None)
+        if left is None or came is None or fleet.gangs.sizes.get(gang, 0) > most_at_once(fleet, policy):
+            continue
+        evicts = left.at + settings.until
+        if fleet.now < evicts and (found is None or evicts > found.evicts):
+            found = GangSpared(gang, came.ref, left.node, evicts)
+    return None if found is None else Hold(found, node.record.since, found.evicts)

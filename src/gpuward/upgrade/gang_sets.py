@@ -1,0 +1,174 @@
+"""Nodes that start together, as pods of one gang are on them: all in one pass, if there is room for all, or none as yet."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Final
+
+from gpuward.model.gangs import GangAwaited
+from gpuward.model.listing import some_of
+from gpuward.model.plan import Hold
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
+from gpuward.model.views import PodView
+from gpuward.upgrade.admission import Turn
+from gpuward.upgrade.destinations import Fleets
+from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.fleet import Fleet
+from gpuward.upgrade.fleet_gates import PERMITTING_GATES, eviction_budget, image_not_staged
+from gpuward.upgrade.gang_gate import most_at_once
+from gpuward.upgrade.gangs import GangUse, pods_by_gang
+from gpuward.upgrade.holding import held_by_the_fleet
+from gpuward.upgrade.node_decision import NodeDecision
+from gpuward.upgrade.notice_gate import held_by_notice
+
+_WITH_AN_END: Final = frozenset({Reason.IDLE_AWAITED, Reason.IMAGE_NOT_STAGED, Reason.NOTICE_GIVEN})
+"""What a node may wait for that is waited for with it."""
+GangTurn = tuple[bool, bool, bool, float, int, int, str, Turn]
+
+
+def has_a_place(hold: Hold) -> bool:
+    """Tell whether a node that is held keeps its place among those under way: it starts when a notice is over, its own or that of
+    another one of its set.
+    """
+    what = hold.what
+    return hold.reason is Reason.NOTICE_GIVEN or (isinstance(what, GangAwaited) and what.why is Reason.NOTICE_GIVEN)
+
+
+class GangSets:
+    """Hold which nodes of a policy's queue start together. Those of other policies follow as they find room there."""
+
+    def __init__(self, waiting: Sequence[NodeDecision], fleets: Fleets, policy: UpgradePolicy, granted: Set[str]) -> None:
+        self._fleets, self._policy, self._granted = fleets, policy, granted
+        self._gangs: dict[str, Mapping[str, Sequence[PodView]]] = {}
+        """The pods of each waiting node by their gangs, where it has any."""
+        self._sharing: defaultdict[str, dict[str, NodeDecision]] = defaultdict(dict)
+        """The nodes of each gang that nothing of their own holds, and that it does not leave already."""
+        self._able: dict[str, bool] = {}
+        self._latest: tuple[Set[str], float] = frozenset(), 0.0
+        """Nodes under way, and until when the last of them is waited for."""
+        self._going: dict[str, Sequence[NodeDecision]] = {}
+        """The nodes with which each starts that starts in this pass."""
+        if policy.rollout.gangs is not None:
+            self._look(waiting, fleets.of(policy).gangs)
+
+    def _look(self, waiting: Sequence[NodeDecision], use: GangUse) -> None:
+        for judged in waiting:
+            found = pods_by_gang(judged.path.node)
+            if found:
+                self._gangs[judged.before.node.name] = found
+            if judged.hold is None and judged.before.refused is None:
+                for gang, pods in found.items():
+                    left = use.left.get(gang)
+                    if left is None or any(map(left.since, pods)):
+                        self._sharing[gang][judged.before.node.name] = judged
+
+    def turn(self, judged: NodeDecision) -> GangTurn | Turn:
+        """Return the sort key of a node: first those whose gangs are leaving already, then those alone and small gangs; last
+        those whose gangs had to leave before, and had time since.
+        """
+        if self._policy.rollout.gangs is None:
+            return judged.turn
+        gangs, left = self._gangs.get(judged.before.node.name, {}), self._fleets.of(self._policy).gangs.left
+        found = [(left[gang], pods) for gang, pods in gangs.items() if gang in left]
+        back = any(each.since(pod) for each, pods in found for pod in pods)
+        size, gang = max(((len(self._sharing.get(gang, ())), gang) for gang in gangs), default=(0, ""))
+        lacking, again, started, attempts = judged.turn[:4]
+        return not found or back, lacking, again, started, attempts, 1 << 30 if back else max(size - 1, 0), gang, judged.turn
+
+    def in_order(self, queue: Sequence[NodeDecision]) -> Iterator[NodeDecision]:
+        """Yield the nodes of a queue; where one starts, the others of its set come next, so that no other takes their places."""
+        seen: set[str] = set()
+        for judged in queue:
+            if judged.before.node.name in seen:
+                continue
+            seen.add(judged.before.node.name)
+            yield judged
+            mates = [each for each in self._going.get(judged.before.node.name, ()) if each.before.node.name not in seen]
+            seen.update(each.before.node.name for each in mates)
+            yield from mates
+
+    def held(self, judged: NodeDecision) -> Hold | None:
+        """Hold a node that may start until all of its set may, as long as that can be."""
+        name, policy, node = judged.before.node.name, self._policy, judged.path.node
+        if name not in self._gangs or name in self._granted or name in self._going or node.requested:
+            return None
+        fleet = self._fleets.of(policy)
+        mates = self._mates(judged, fleet)
+        hold = None
+        if mates and len(mates) < most_at_once(fleet, policy):
+            hold = self._without_room(node, mates, fleet) or self._held_by_others(node, mates, fleet)
+        if hold is None:
+            self._going |= {each.before.node.name: () for each in mates} | {name: mates}
+        return hold
+
+    def _mates(self, judged: NodeDecision, fleet: Fleet) -> list[NodeDecision]:
+        """Return the others that share a gang with a node, or are linked to it by several, and would start if there were room."""
+        seen, found = {judged.before.node.name}, [judged]
+        for each in found:
+            for gang in self._gangs.get(each.before.node.name, ()):
+                for name, other in self._sharing.get(gang, {}).items():
+                    if name not in seen and name not in self._granted:
+                        seen.add(name)
+                        found += [other] if self._may_start(other, fleet) else []
+        return sorted(found[1:], key=lambda each: each.turn)
+
+    def _without_room(self, node: NodeFacts, mates: Sequence[NodeDecision], fleet: Fleet) -> Hold | None:
+        """Hold a node whose set NVIDIA's limits have no room for now, without a trial."""
+        policy, names = self._policy, {node.node.name, *(each.before.node.name for each in mates)}
+        under_way = len(fleet.in_progress) + len(names - fleet.in_progress)
+        if policy.max_parallel_upgrades and under_way > policy.max_parallel_upgrades:
+            return self._awaited(node, mates, mates[-1].path.node, Reason.PARALLEL_LIMIT, self._until(None, fleet), fleet)
+        if len(fleet.unavailable) + len(names - fleet.unavailable) > max(
+                len(fleet.unavailable), policy.max_unavailable.of(fleet.total)):
+            return self._awaited(node, mates, mates[-1].path.node, Reason.UNAVAILABLE_LIMIT, self._until(None, fleet), fleet)
+        return None
+
+    def _held_by_others(self, node: NodeFacts, mates: Sequence[NodeDecision], fleet: Fleet) -> Hold | None:
+        trial, policy = self._fleets.copied(), self._policy
+        own = held_by_notice(node, fleet, policy)
+        trial.admit(node, policy)
+        for mate in (each.path.node for each in mates):
+            found = held_by_the_fleet(mate, trial, policy, granted=False)
+            if found is not None:
+                return self._awaited(node, mates, mate, found.reason, self._until(found, fleet), fleet)
+            trial.admit(mate, policy)
+            notice = held_by_notice(mate, fleet, policy)
+            if own is None and notice is not None and notice.reason is Reason.NOTICE_GIVEN:
+                return self._awaited(node, mates, mate, notice.reason, notice.until, fleet)
+        return None
+
+    def _until(self, hold: Hold | None, fleet: Fleet) -> float | None:
+        """Return until when there may come to be room: while nodes are under way, and have been for no longer than a gang is
+        spared. Bringing images somewhere ends by itself, and so does the patience with which a node waits until it is idle.
+        """
+        settings = self._policy.rollout.gangs
+        if settings is None or (hold is not None and hold.reason is Reason.IMAGE_NOT_STAGED):
+            return None
+        if hold is not None and hold.reason is Reason.IDLE_AWAITED:
+            return hold.until
+        if self._latest[0] is not fleet.in_progress:
+            begun = (fleet.gangs.begun.get(name, 0.0) for name in fleet.in_progress)
+            self._latest = fleet.in_progress, max((at + settings.until for at in begun), default=0.0)
+        return self._latest[1]
+
+    def _awaited(
+        self, node: NodeFacts, mates: Sequence[NodeDecision], mate: NodeFacts, why: Reason, until: float | None, fleet: Fleet
+    ) -> Hold | None:
+        """Return that a node waits for others; nothing once that is over."""
+        if until is not None and fleet.now >= until:
+            return None
+        names = frozenset(each.before.node.name for each in mates)
+        shared = (gang for gang in self._gangs[node.node.name] if len(self._sharing.get(gang, ())) > 1)
+        told = GangAwaited(next(shared, ""), some_of(names), len(names), mate.node.name, why)
+        return Hold(told, node.record.since, until)
+
+    def _may_start(self, judged: NodeDecision, fleet: Fleet) -> bool:
+        """Tell whether a node would start if there were room: one that waits for something else is not waited for."""
+        name = judged.before.node.name
+        if name not in self._able:
+            gates = (*PERMITTING_GATES, image_not_staged, eviction_budget, held_by_notice)
+            holds = (gate(judged.path.node, fleet, self._policy) for gate in gates)
+            self._able[name] = all(hold is None or hold.reason in _WITH_AN_END for hold in holds)
+        return self._able[name]

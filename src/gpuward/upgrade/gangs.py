@@ -1,0 +1,121 @@
+"""Gangs of a fleet: on how many nodes each has pods, which of them had to leave a node in this rollout, and when."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Set
+from math import floor
+
+import msgspec
+
+from gpuward.model.gangs import LargeGang
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.states import IN_PROGRESS
+from gpuward.model.views import PodView
+from gpuward.upgrade.facts import NodeFacts
+
+MOST_REMEMBERED = 20
+"""Gangs that the record of a node names: those that had to leave it last."""
+
+
+class GangLeft(msgspec.Struct, frozen=True, order=True):
+    """Say when a gang had to leave a node last in this rollout, and which one that was."""
+
+    at: float
+    node: str
+
+    def since(self, pod: PodView) -> bool:
+        """Tell whether a pod came after that; pods are dated by whole seconds. One from before is about to start anew as well."""
+        return pod.created >= floor(self.at)
+
+
+class GangUse(msgspec.Struct, frozen=True):
+    """Hold how the gangs of the cluster stand; nothing of it where nodes start one by one."""
+
+    sizes: Mapping[str, int] = {}
+    """On how many nodes each has pods."""
+    leaving: Mapping[str, int] = {}
+    """How many nodes are under way from which each has gone."""
+    left: Mapping[str, GangLeft] = {}
+    begun: Mapping[str, float] = {}
+    """When each node under way was admitted; of one that may be, nobody knows when, and that is now."""
+
+    def with_others(self, others: Iterable[GangUse]) -> GangUse:
+        """Return it with what nodes of other policies know of the same gangs."""
+        sizes, leaving, left, begun = Counter(self.sizes), Counter(self.leaving), dict(self.left), dict(self.begun)
+        for other in others:
+            sizes.update(other.sizes)
+            leaving.update(other.leaving)
+            left |= {gang: max(found, left.get(gang, found)) for gang, found in other.left.items()}
+            begun |= other.begun
+        return GangUse(sizes, leaving, left, begun)
+
+    def admitted(self, node: NodeFacts, now: float) -> GangUse:
+        """Return it with one more node under way: what has pods there leaves, and none that is seen came since."""
+        left = {gang: GangLeft(now + 1, node.node.name) for gang in pods_by_gang(node)}
+        return msgspec.structs.replace(
+            self, left={**self.left, **left} if left else self.left, begun={**self.begun, node.node.name: now})
+
+    def large(self, node: NodeFacts, limit: int) -> LargeGang | None:
+        """Return the first gang of a node that has pods on more nodes than a limit, or had before it began to leave."""
+        found = ((gang, self._size(gang, pods)) for gang, pods in pods_by_gang(node).items())
+        return next((LargeGang(gang, size) for gang, size in found if size > limit), None)
+
+    def _size(self, gang: str, pods: Iterable[PodView]) -> int:
+        left = self.left.get(gang)
+        leaves = left is not None and not any(map(left.since, pods))
+        return self.sizes.get(gang, 0) + (self.leaving.get(gang, 0) if leaves else 0)
+
+
+NO_GANGS = GangUse()
+
+
+def pods_by_gang(node: NodeFacts) -> dict[str, tuple[PodView, ...]]:
+    """Return the pods of gangs that an upgrade of a node evicts."""
+    found: dict[str, tuple[PodView, ...]] = {}
+    if node.restart_only:
+        return found
+    for pod in node.to_evict.pods:
+        if pod.gang and not (pod.finished or pod.deleting):
+            found[pod.gang] = (*found.get(pod.gang, ()), pod)
+    return found
+
+
+def gang_use(nodes: Iterable[NodeFacts], doubtful: Set[str], policy: UpgradePolicy, now: float) -> GangUse:
+    """Return how the gangs stand by the nodes of a policy."""
+    if policy.rollout.gangs is None:
+        return NO_GANGS
+    sizes, leaving = Counter[str](), Counter[str]()
+    left: dict[str, GangLeft] = {}
+    begun = dict.fromkeys(doubtful, now)
+    for node in nodes:
+        there = {pod.gang for pod in node.to_evict.pods if pod.gang and not (pod.finished or pod.deleting)}
+        sizes.update(there)
+        if node.state in IN_PROGRESS:
+            begun[node.node.name] = node.record.started
+            leaving.update({gang for gang, _ in node.record.gangs} - there)
+        for gang, at in _had_to_leave(node):
+            found = GangLeft(at, node.node.name)
+            left[gang] = max(found, left.get(gang, found))
+    return GangUse(sizes, leaving, left, begun)
+
+
+def _had_to_leave(node: NodeFacts) -> Iterator[tuple[str, float]]:
+    """Yield the gangs that a node was sent to its driver in spite of, and when; not one that never went."""
+    under_way = node.state in IN_PROGRESS
+    if not under_way and node.retargeted:
+        return
+    for gang, at in node.record.gangs:
+        stays = any(pod.gang == gang and pod.created < floor(at) and not pod.finished for pod in node.to_evict.pods)
+        if under_way or not stays:
+            yield gang, at
+
+
+def gangs_to_remember(node: NodeFacts, policy: UpgradePolicy, now: float) -> tuple[tuple[str, float], ...]:
+    """Return what is remembered of the gangs of a node that is admitted."""
+    if policy.rollout.gangs is None:
+        return ()
+    known = {} if node.retargeted else dict(node.record.gangs)
+    leaving = pods_by_gang(node)
+    kept = [(gang, at) for gang, at in known.items() if gang not in leaving]
+    return (*kept, *((gang, now) for gang in leaving))[-MOST_REMEMBERED:]
