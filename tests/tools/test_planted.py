@@ -101,6 +101,10 @@ TRIALS: Final = {
         "nothing is left behind", "clusterpolicy", (
             Fault(100.0, "change-driver", 0.0, 0.0, 0.5), Fault(170.0, "roll-back", 0.0, 0.0, 0.1)),
         rollout={"notice": {"before": "2m"}}),
+    "gangs-are-not-spared": Trial(
+        "no gang is sent away twice", "clusterpolicy", (Fault(100.0, "change-driver", 0.0, 0.0, 0.5),), workload="web", nodes=4,
+        upgrade=ONE_BY_ONE | {"maxParallelUpgrades": 2},
+        rollout={"gangs": {"until": "10m"}, "waves": [{"name": "canary", "nodes": 2, "soak": "1m"}]}),
     "pods-for-images-take-gpus": Trial(
         "a pod for images takes nothing else", "clusterpolicy", (Fault(100.0, "prestaged-rollout", 100.0, 0.5, 0.1),)),
 }
@@ -116,7 +120,7 @@ def test_a_defect_that_is_put_back_is_caught_and_nothing_else(name: str) -> None
 
 
 def test_every_defect_is_tried() -> None:
-    assert len(planted.PLANTS) == 23
+    assert len(planted.PLANTS) == 24
     assert list(planted.PLANTS) == list(TRIALS)
 
 

@@ -39,6 +39,7 @@ GATE_OF: Mapping[Reason, str] = {
     Reason.UNDRAINABLE: "undrainable",
     Reason.IDLE_AWAITED: "idle_awaited",
     Reason.WINDOW_SHUT: "window_shut",
+    Reason.GANG_SPARED: "gang_spared",
     Reason.PLAN_DIFFERS: "plan_differs",
     Reason.ABORTED: "rollout_aborted",
     Reason.WAVE_FAILED: "wave_waits",

@@ -15,6 +15,7 @@ from kubesandbox.builders import deployment
 from kubesandbox.sim.objects import is_ready
 from kubesandbox.sim.programs import RUN_SECONDS
 from kubesandbox.store import Event
+from tools.simulate.gangs import GANG, SIZE
 from tools.simulate.policies import is_broken
 
 if TYPE_CHECKING:
@@ -210,6 +211,10 @@ class People:
         else:
             self._deploy(kind, many, _template(kind, gpus=0))
 
+    def run_gang(self) -> None:
+        """Start a workload whose pods are one gang."""
+        self._deploy(GANG, SIZE, _apart(_template(GANG, gpus=2)))
+
     def _deploy(self, name: str, replicas: int, template: Object) -> None:
         self.sandbox.apply(deployment(name, WORKLOAD_NAMESPACE, replicas, template))
 
@@ -310,6 +315,15 @@ def _template(app: str, *, gpus: int = 1, holds: bool = False, empty_dir: bool =
     if seconds:
         meta["annotations"] = {RUN_SECONDS: str(seconds)}
     return {"metadata": meta, "spec": spec}
+
+
+def _apart(template: Object) -> Object:
+    """Make pods one gang, each of which is on a node of its own."""
+    labels = template["metadata"]["labels"]
+    labels[names.POD_GROUP] = GANG
+    term = {"labelSelector": {"matchLabels": {"app": labels["app"]}}, "topologyKey": "kubernetes.io/hostname"}
+    template["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return template
 
 
 def tell_change(world: SimulatedWorld, event: Event, who: str) -> None:

@@ -169,6 +169,10 @@ PLANTS: Final[Mapping[str, tuple[tuple[Place, Make], ...]]] = {
         (("gpuward.upgrade.decide", "held_by_notice"), _always(None)),),
     "notices-stay": (
         (("gpuward.controllers.planning", "with_notices_taken_back"), lambda original: lambda plan, *rest: plan),),
+    "gangs-are-not-spared": (
+        (("gpuward.upgrade.holding", "FLEET_GATES"), _without("gang_spared")),
+        (("gpuward.upgrade.holding", "PERMITTING_GATES"), _without("gang_spared")),
+        (("gpuward.upgrade.gang_sets", "PERMITTING_GATES"), _without("gang_spared")),),
     "pods-for-images-take-gpus": (
         (("gpuward.upgrade.staging", "staging_pod"), _with_gpus),),
 }

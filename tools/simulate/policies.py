@@ -91,7 +91,18 @@ def rollout_policy(random: Random) -> Object:
                              "validation-required": random.choice(("1m", "5m")), "pod-deletion-required": "5m"}
     # Each of its own, so that what else is drawn stays as it was.
     order = _order(Random(repr(spec)))
-    return spec | order | _newer(order, Random(f"{spec!r}, newer")) | _noticed(Random(f"{spec!r}, notice"))
+    later = _noticed(Random(f"{spec!r}, notice")) | _together(Random(f"{spec!r}, gangs"))
+    return spec | order | _newer(order, Random(f"{spec!r}, newer")) | later
+
+
+def _together(random: Random) -> Object:
+    """Draw for how long gangs are spared, or nothing of that."""
+    return {"gangs": gangs(random)} if random.random() < 0.25 else {}
+
+
+def gangs(random: Random) -> Object:
+    """Draw for how long gangs are spared."""
+    return {"mode": "Together", "until": random.choice(("0s", "30s", "4m", "10m"))}
 
 
 def _noticed(random: Random) -> Object:

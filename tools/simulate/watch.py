@@ -26,6 +26,7 @@ from kubesandbox.messages import Answer, Request, Stream
 from kubesandbox.store import Event
 from tools.simulate import coverage, known, patience, rules, said
 from tools.simulate.admissions import GrantLedger
+from tools.simulate.gangs import Gangs
 from tools.simulate.history import History, sight_of
 from tools.simulate.loops import Loops
 from tools.simulate.machines import Machines
@@ -92,6 +93,7 @@ class Watch:
         self.machines = Machines(world)
         self.loops = Loops(world)
         self.notices = Notices(world)
+        self.gangs = Gangs(world)
         self.driver_daemonsets: dict[str, int] = {}
         """The version at which each driver DaemonSet was made, by its uid."""
         self._bound: dict[str, int] = {}
@@ -200,6 +202,8 @@ class Watch:
         if change is not None:
             if change.admits:
                 self._note_start(change)
+                if (wrong := self.gangs.admitted(change)) is not None:
+                    self.breach("no gang is sent away twice", wrong, name)
             for rule in rules.NODE_RULES:
                 if (message := rule(change, self.world)) is not None:
                     self.breach(rule.__name__.replace("_", " "), message, name)
@@ -234,6 +238,7 @@ class Watch:
 
     def _pod_changed(self, event: Event, writer: Process | None) -> None:
         pod = event.obj
+        self.gangs.pod_changed(event)
         started = bool(event.obj["metadata"].get("deletionTimestamp")) or event.type == "DELETED"
         before = bool(event.old and event.old["metadata"].get("deletionTimestamp"))
         made = writer if event.type == "ADDED" and patience.is_staging(pod) else None
@@ -249,6 +254,7 @@ class Watch:
         evicted = writer.request is not None and writer.request.path.endswith("/eviction")
         if evicted:
             self.loops.evicted(writer, rules.owner_of(pod), node)
+            self.gangs.evicted(pod, node)
         message = rules.forbidden_to_go(pod, writer, self.world) if evicted else rules.forbidden_to_kill(pod, writer, self.world)
         if message is not None:
             self.breach("no pod goes that the policy forbids", message, node)

@@ -204,6 +204,8 @@ class SimulatedWorld(Drives):
         self.begin_operator()
         for workload in self.scenario.workloads:
             self.run_workload(workload)
+        if (self.scenario.rollout or {}).get("gangs"):
+            self.run_gang()
         watching = asyncio.create_task(self.watch.machines.run())
         try:
             await self._play_faults()
