@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from gpuward import names
+from gpuward.model.actions import GrantNodes
 from gpuward.model.budgets import BudgetView
 from gpuward.model.domains import DomainMode, DomainSettings
 from gpuward.model.gangs import GangAwaited, GangSettings, GangSpared, LargeGang
@@ -264,3 +265,14 @@ def test_a_domain_that_has_no_room_for_the_whole_gang_lets_it_go_in_parts() -> N
 def test_a_disruption_budget_that_lets_one_pod_go_lets_a_gang_go_in_parts() -> None:
     fleet = running({"n0": "a", "n1": "a"}, 2)
     assert starts(replace(fleet, budgets=(BudgetView("default", "pdb", allowed=1),)), rules(2)) == {"n0"}
+
+
+def test_a_set_is_entered_into_the_ledger_together_and_starts_together() -> None:
+    fleet = running({"n0": "a", "n1": "a", "n2": "b"}, 3)
+    for name in fleet.nodes:
+        fleet = with_record(fleet, name)
+    fleet = replace(fleet, nodes={name: node for name, node in fleet.nodes.items() if name != "n2"}, grants={})
+    (grant,) = [action for action in decide(fleet, rules(2), build.NOW).actions if isinstance(action, GrantNodes)]
+    assert set(grant.add) == {"n0", "n1"}
+    assert starts(fleet, rules(2)) == set()
+    assert starts(replace(fleet, grants=grant.add), rules(2)) == {"n0", "n1"}
