@@ -13,6 +13,7 @@ from gpuward.model.placement import Placement
 from gpuward.model.plan import Hold
 from gpuward.model.removal import NO_DRIVER
 from gpuward.model.snapshot import Edit, Snapshot
+from gpuward.model.systems import tag_of
 from gpuward.model.versions import version_of
 from gpuward.model.views import DaemonSetView, PodView, RevisionView
 
@@ -74,8 +75,11 @@ def targets_of(snapshot: Snapshot, driving: Container[str], now: float = 0.0) ->
 
 
 def _version(ds: DaemonSetView) -> str:
-    """Return the version of the driver; that of a precompiled one without the kernel, so that all nodes of a rollout have one."""
-    return version_of(ds.image, ds.node_selector.get(names.DRIVER_KERNEL, ""))
+    """Return the version of the driver without the kernel and the operating system that its DaemonSet is for: all nodes of a
+    rollout have one.
+    """
+    placed = ds.node_selector
+    return version_of(ds.image, placed.get(names.DRIVER_KERNEL, ""), tag_of(placed.get(names.DRIVER_OS, "")))
 
 
 def _edited(ds: DaemonSetView, edit: Edit | None, now: float) -> Hold | None:
