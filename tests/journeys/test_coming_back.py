@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuward import errors, names
+from gpuward.kube import resources
 from gpuward.kube.http.stats import RequestKey
 from gpuward.model.explain import arguments
 from gpuward.model.states import State
@@ -116,6 +117,19 @@ async def test_a_node_that_failed_for_what_comes_back_is_tried_again_once_nothin
     stage.sandbox.store.modify("deployments.apps", WORKLOAD_NAMESPACE, "stubborn",
                                lambda obj: obj["spec"]["template"]["spec"].update(tolerations=[]))
     await stage.upgraded()
+
+
+@on_stage(gpu_nodes=1, upgrade=ALL)
+async def test_a_node_that_failed_for_another_pod_is_tried_again_under_pods_that_tolerate_its_cordon(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") in (State.POD_DELETION_REQUIRED, State.POD_RESTART_REQUIRED))
+    stage.run_pod("bare", "gpu-1")
+    await stage.until(lambda: stage.state("gpu-1") == State.FAILED)
+    await stage.user.delete(resources.PODS, "bare", WORKLOAD_NAMESPACE)
+    await run_stubborn(stage, 1)
+    assert stage.hold("gpu-1") == "RetryLater"
+    await stage.until(lambda: stage.state("gpu-1") not in (State.FAILED, State.UPGRADE_REQUIRED), within=3600)
 
 
 @on_stage(gpu_nodes=1, upgrade=ALL)

@@ -52,6 +52,8 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
     untried: bool = False
     """Whether no attempt so far came to the new driver: an earlier driver pod had yet to go, or the machine was away before the
     new one began."""
+    returning: str = ""
+    """The uid of a controller for whose pods it failed, as these tolerate the cordon and came back each time."""
 
     @property
     def concerns_driver(self) -> bool:
@@ -136,6 +138,7 @@ class _StoredFailure(msgspec.Struct, frozen=True, gc=False):
     begun: Moment | None = None
     intruded: bool = False
     untried: bool = False
+    returning: str = ""
 
 
 class _StoredGivenUp(msgspec.Struct, frozen=True, gc=False):
@@ -213,7 +216,7 @@ def _stored_given_up(found: GivenUp) -> dict[str, Any]:
 def _stored(failure: Failure) -> dict[str, Any]:
     stored = {"state": failure.state, "cause": failure.cause, "at": format_time(failure.at), "attempts": failure.attempts}
     times = {key: format_time(at) for key, at in (("first", failure.first), ("begun", failure.begun)) if at}
-    more = {"driver": failure.driver, "intruded": failure.intruded, "untried": failure.untried}
+    more = {"driver": failure.driver, "intruded": failure.intruded, "untried": failure.untried, "returning": failure.returning}
     return stored | times | {key: value for key, value in more.items() if value}
 
 
@@ -283,4 +286,5 @@ def _failure(stored: _StoredFailure) -> Failure:
     first, begun = (seconds(moment) if moment else 0.0 for moment in (stored.first, stored.begun))
     attempts, at = min(stored.attempts, MOST), seconds(stored.at)
     return Failure(
-        stored.state, stored.cause, at, attempts, first, stored.driver, begun, stored.intruded, stored.untried)
+        stored.state, stored.cause, at, attempts, first, stored.driver, begun, stored.intruded, stored.untried,
+        stored.returning)

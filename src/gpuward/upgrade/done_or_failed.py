@@ -134,13 +134,13 @@ def recover(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
 
 
 def _would_return(node: NodeFacts, failure: Failure) -> Hold | None:
-    """Say who has pods on the node again that tolerate its cordon, where it failed for such pods: they would be evicted, and come
+    """Say who has pods on the node again that tolerate its cordon, where it failed for theirs: they would be evicted, and come
     back, as before.
     """
-    if not failure.intruded or failure.state not in (State.POD_DELETION_REQUIRED, State.DRAIN_REQUIRED):
+    if not failure.returning or failure.state not in (State.POD_DELETION_REQUIRED, State.DRAIN_REQUIRED):
         return None
     there = node.to_drain if failure.state is State.DRAIN_REQUIRED else node.to_evict
-    found = ((pod, pod.owner) for pod in there.pods if pod.comes_back and pod.owner is not None)
+    found = ((pod, pod.owner) for pod in there.pods if pod.comes_back and pod.is_owned_by(failure.returning) and pod.owner)
     return next((Hold(ComesBack(pod.ref, owner, None, tolerates_cordon=True), node.record.since) for pod, owner in found), None)
 
 

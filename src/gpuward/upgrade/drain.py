@@ -18,7 +18,7 @@ from gpuward.model.states import UNDISTURBED, State
 from gpuward.model.undrainable import Behaviour
 from gpuward.model.views import PodView
 from gpuward.model.waits import JobsRunning
-from gpuward.upgrade.evicting import Eviction, came_since
+from gpuward.upgrade.evicting import Eviction, came_since, evicted_before
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.recovery import was_spared
 from gpuward.upgrade.step import Move, Step, Wait, step
@@ -170,15 +170,20 @@ def fail(
     return Move(
         State.FAILED,
         annotations=clocks,
-        failure=msgspec.structs.replace(_failure(node, cause, now), intruded=_came_since(node, pods)),
+        failure=_for_pods(_failure(node, cause, now), node, pods),
         uncordon=ours and undisturbed,
         events=events,
     )
 
 
-def _came_since(node: NodeFacts, pods: Sequence[PodView]) -> bool:
-    """Tell whether all of these pods came after the node was admitted, by tolerating its cordon or past the scheduler."""
-    return bool(pods) and all(came_since(node, pod) for pod in pods)
+def _for_pods(failure: Failure, node: NodeFacts, pods: Sequence[PodView]) -> Failure:
+    """Return a failure that tells whether all of these pods came after the node was admitted, by tolerating its cordon or past
+    the scheduler, and whose came back.
+    """
+    if not pods or not all(came_since(node, pod) for pod in pods):
+        return failure
+    back = (pod.owner.uid for pod in pods if pod.comes_back and pod.owner and evicted_before(node, pod) is not None)
+    return msgspec.structs.replace(failure, intruded=True, returning=next(back, ""))
 
 
 def _failure(node: NodeFacts, cause: str, now: float) -> Failure:

@@ -122,9 +122,7 @@ class Eviction(msgspec.Struct, frozen=True):
         return max(_again_at(refusal.at, refusal.count, now) if refusal is not None else 0.0, returned)
 
     def _before(self, pod: PodView) -> Evicted | None:
-        """Return what is remembered of the eviction of other pods of its owner, after which a pod has come."""
-        evicted = self.node.evicted.get(pod.owner.uid) if pod.owner is not None else None
-        return evicted if evicted is not None and pod.uid not in evicted.there else None
+        return evicted_before(self.node, pod)
 
     def _hold(self, staying: Sequence[PodView]) -> Hold:
         since = self.node.record.since
@@ -165,6 +163,12 @@ class Eviction(msgspec.Struct, frozen=True):
             recordon=not self.node.unschedulable,
             retry_at=min([*later.values(), self.killed_by or now]),
         )
+
+
+def evicted_before(node: NodeFacts, pod: PodView) -> Evicted | None:
+    """Return what is remembered of the eviction of other pods of a pod's owner, after which it has come."""
+    evicted = node.evicted.get(pod.owner.uid) if pod.owner is not None else None
+    return evicted if evicted is not None and pod.uid not in evicted.there else None
 
 
 def came_since(node: NodeFacts, pod: PodView) -> bool:
