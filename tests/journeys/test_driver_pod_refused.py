@@ -101,6 +101,26 @@ async def judge_outlets(stage: Stage, first: str, others: list[str]) -> None:
     assert not any("maxParallelUpgrades" in each for each in remedies), remedies
 
 
+@on_stage(gpu_nodes=3, upgrade=ONE)
+async def test_a_deletion_whose_connection_broke_was_refused_by_nobody(stage: Stage) -> None:
+    broken: list[Request] = []
+
+    def interfere(request: Request, proceed: Proceed) -> Answer | Stream:
+        if not deletions(request) or len(broken) == 4:
+            return proceed()
+        broken.append(request)
+        raise errors.Unreachable("connection reset by peer")
+
+    await stage.installed()
+    stage.transport.interfere = interfere
+    await stage.upgrade_to()
+    while not stage.finished():
+        await stage.rest(0.2)
+        assert {stage.hold(node) for node in stage.states()}.isdisjoint({"ReplacementRefused", "RefusedElsewhere"})
+    assert len(broken) == 4
+    assert [event for node in stage.states() for event in stage.events(node, "Warning")] == []
+
+
 @pytest.mark.parametrize("refuser", refusers(), ids=["right", "webhook", "look"])
 def test_a_driver_pod_that_may_not_be_deleted_costs_one_node_and_names_who_refuses(refuser: Refuser) -> None:
     @on_stage(gpu_nodes=3, upgrade=ONE)

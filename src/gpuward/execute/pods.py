@@ -70,8 +70,8 @@ async def delete_pod(world: World, action: DeletePod) -> None:
             await _delete(world, action)
     except errors.GpuwardError as error:
         # A connection that broke may have carried it all the same.
-        if is_refusal(error) or isinstance(error, errors.Unreachable):
-            world.cluster.refused(action.pod, world.clock.now(), str(error))
+        if (refused := is_refusal(error)) or isinstance(error, errors.Unreachable):
+            world.cluster.refused(action.pod, world.clock.now(), str(error), lost=not refused)
         raise
 
 

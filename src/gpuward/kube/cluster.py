@@ -293,9 +293,9 @@ class Cluster:
 
     # Learning from our own requests what no watch shows.
 
-    def refused(self, pod: Ref, at: float, message: str) -> None:
-        """Take it that the eviction API refused a pod at a time, and wake everybody."""
-        self._memory.refuse(pod.uid, at, message)
+    def refused(self, pod: Ref, at: float, message: str, *, lost: bool = False) -> None:
+        """Take it that a pod's eviction or deletion was refused at a time, or its answer `lost`, and wake everybody."""
+        self._memory.refuse(pod.uid, at, message, lost=lost)
         self.touch()
 
     def wrote(self, node: Ref, at: float, refusal: str) -> None:

@@ -81,9 +81,11 @@ class Memory:
         self.forbidden = before - {kind} if allowed or kind not in WITHOUT else before | {kind}
         return self.forbidden != before
 
-    def refuse(self, pod: str, at: float, message: str) -> None:
-        """Take it that a pod may not go."""
-        self.refusals[pod] = _once_more(self.refusals.get(pod), at, message)
+    def refuse(self, pod: str, at: float, message: str, *, lost: bool = False) -> None:
+        """Take it that a pod may not go, or that the connection broke by which it was asked to."""
+        before = self.refusals.get(pod)
+        lost = lost and (before is None or before.lost)
+        self.refusals[pod] = msgspec.structs.replace(_once_more(before, at, message), lost=lost)
 
     def staged(self, node: str, at: float, refusal: str) -> None:
         """Take it how making a pod for a node ended that has images pulled: with what it was refused, if it was."""

@@ -22,6 +22,8 @@ class Refusal(msgspec.Struct, frozen=True):
     at: float
     count: int
     message: str
+    lost: bool = False
+    """Whether nobody refused it: connections broke, and one of them may have carried it."""
 
 
 class Evicted(msgspec.Struct, frozen=True):

@@ -151,7 +151,7 @@ class Eviction(msgspec.Struct, frozen=True):
         begun, most = self.until or 0.0, self._most_grace
         staying = [*self._staying(), *(pod for pod in self.evictable.pods if pod.deleting and pod.grace > most)]
         later = {pod.uid: at for pod in staying if self._before(pod) and (at := self._again_at(pod, now)) > now}
-        refusals = {uid: refusal for uid, refusal in self.node.refusals.items() if refusal.at >= begun}
+        refusals = {uid: refusal for uid, refusal in self.node.refusals.items() if refusal.at >= begun and not refusal.lost}
         refused = next((pod for pod in staying if pod.uid in refusals), None)
         message = refusals[refused.uid].message if refused else None
         killing = Killing((refused or self.evictable.pods[0]).ref, len(self.evictable.pods), message)

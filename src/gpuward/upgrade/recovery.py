@@ -36,4 +36,5 @@ def replacement_refusal(node: NodeFacts) -> Refusal | None:
     """Return that the API server does not let the driver pod be replaced."""
     if node.driver is None or node.driver.deleting:
         return None
-    return node.refusals.get(node.driver.uid)
+    refusal = node.refusals.get(node.driver.uid)
+    return refusal if refusal is not None and not refusal.lost else None
