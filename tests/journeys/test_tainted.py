@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 import yaml
 
 from gpuward.kube import resources
@@ -16,9 +17,9 @@ ALERTS = Path(__file__).parents[2] / "deploy" / "monitoring" / "alerts.yaml"
 HELD_SINCE = "gpuward_driver_upgrade_held_since_timestamp_seconds"
 
 
-async def taint(stage: Stage, node: str) -> None:
+async def taint(stage: Stage, node: str, key: str = "maintenance") -> None:
     """Give a node a taint that no operand tolerates; its pods have to go."""
-    taints = [{"key": "maintenance", "value": "true", "effect": "NoExecute"}]
+    taints = [{"key": key, "value": "true", "effect": "NoExecute"}]
     await stage.user.patch_merge(resources.NODES, node, {"spec": {"taints": taints}})
 
 
@@ -56,6 +57,23 @@ async def test_nodes_behind_one_that_was_done_and_keeps_its_driver_pod_away_do_n
     assert "nodes that are out of service use maxUnavailable up" in await headline_of(stage)
     await stage.user.patch_merge(resources.NODES, "gpu-2", {"spec": {"taints": None}})
     await stage.upgraded()
+
+
+@pytest.mark.parametrize("key", [
+    "node.cilium.io/agent-not-ready", "node.cloudprovider.kubernetes.io/uninitialized", "karpenter.sh/unregistered",
+    "startup-taint.cluster-autoscaler.kubernetes.io/gpu"])
+def test_a_taint_of_a_start_goes_by_itself(key: str) -> None:
+    @on_stage(gpu_nodes=3, upgrade={"maxUnavailable": 1})
+    async def scenario(stage: Stage) -> None:
+        await stage.installed()
+        await taint(stage, "gpu-2", key)
+        await stage.until(lambda: stage.hold("gpu-2") == "DriverPodMissing")
+        await stage.upgrade_to(NEW)
+        await stage.until(lambda: stage.hold("gpu-1") == "UnavailableLimit")
+        await stage.user.patch_merge(resources.NODES, "gpu-2", {"spec": {"taints": None}})
+        await stage.upgraded()
+
+    scenario()
 
 
 @on_stage(gpu_nodes=3, upgrade={"maxUnavailable": 1})

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
+from typing import Final
 
 import msgspec
 
 _REPELLING = frozenset({"NoSchedule", "NoExecute"})
+_OF_A_START: Final = re.compile(
+    r"startup-taint\.cluster-autoscaler\.kubernetes\.io/.*|.*/(agent-not-ready|uninitialized|unregistered)")
+"""Taints that a node joins with and that go by themselves: of network and storage agents, cloud providers and autoscalers."""
 
 
 class Taint(msgspec.Struct, frozen=True, gc=False):
@@ -15,6 +20,11 @@ class Taint(msgspec.Struct, frozen=True, gc=False):
     key: str
     value: str = ""
     effect: str = ""
+
+    @property
+    def of_a_start(self) -> bool:
+        """Tell whether it goes once the node has started, by what set it."""
+        return _OF_A_START.fullmatch(self.key) is not None
 
     def __str__(self) -> str:
         return f"{self.key}{'=' if self.value else ''}{self.value}:{self.effect}"

@@ -238,9 +238,10 @@ def _would_be_replaced(node: NodeView, pods: Sequence[PodView], common: RolloutC
 
 
 def _repels(node: NodeView, common: RolloutContext) -> bool:
-    """Tell whether taints keep the driver pod away of each DaemonSet that is for the node."""
+    """Tell whether taints keep the driver pod away of each DaemonSet that is for the node, until somebody does something."""
     makers = selecting([ds for ds in common.driving if not ds.deleting], node.labels)
-    return not any(ds.tolerations is None or tolerated(node.taints, ds.tolerations) for ds in makers)
+    lasting = [taint for taint in node.taints if not taint.of_a_start]
+    return not any(ds.tolerations is None or tolerated(lasting, ds.tolerations) for ds in makers)
 
 
 def _runs_beside(pod: PodView, driver: PodView, namespace: str) -> bool:
