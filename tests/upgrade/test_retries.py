@@ -65,13 +65,14 @@ def test_a_retry_asks_for_a_validation_only_where_the_driver_was_touched(step: S
 
 
 @pytest.mark.parametrize("step", [DELETION, State.DRAIN_REQUIRED])
-def test_it_is_not_tried_again_while_a_pod_that_was_made_to_go_is_still_ending(step: State) -> None:
+def test_it_is_not_tried_again_while_a_pod_that_was_made_to_go_may_still_be_ending(step: State) -> None:
     """It would evict the pod that came after that one, too, and wait for both in vain."""
-    going, late = gpu_pod(name="first", deleting=True), gpu_pod(name="second")
-    answer = ask(failed_at(step), OLD, going, late, now=NOW + 1e4)
-    assert (answer.reason, answer.plan.actions) == (Reason.EVICTING, ())
-    assert ask(failed_at(step), OLD, late, now=NOW + 1e4).entered[0] == "upgrade-required"
-    assert ask(failed_at(RESTART), OLD, going, now=NOW + 1e4).entered[0] == "upgrade-required"
+    going, late = gpu_pod(name="first", deleting=True, grace=7200.0), gpu_pod(name="second")
+    answer = ask(failed_at(step), OLD, going, late, now=NOW + 7199)
+    assert (answer.reason, answer.hold.until, answer.plan.actions) == (Reason.RETRY_LATER, NOW + 7200, ())
+    assert ask(failed_at(step), OLD, going, late, now=NOW + 7200).entered[0] == "upgrade-required", "it does not end in its time"
+    assert ask(failed_at(step), OLD, late, now=NOW + 60).entered[0] == "upgrade-required"
+    assert ask(failed_at(RESTART), OLD, going, now=NOW + 60).entered[0] == "upgrade-required"
 
 
 @pytest.mark.parametrize(("changes", "pods", "rules", "reason"), [

@@ -40,7 +40,6 @@ _QUOTED = frozenset({Reason.TEMPLATE_EDITED, Reason.REFUSED_ELSEWHERE, Reason.EV
 """Reasons of the fleet that say nothing without what they quote."""
 
 _ONCE = {Reason.COMES_BACK: "is tried again once no pods are there that tolerate the cordon",
-         Reason.EVICTING: "is tried again once its pods have ended",
          Reason.DOES_NOT_STOP: "is given back once that pod has gone",
          Reason.VALIDATION_OFF: "is tried again once a validator may get ready there",
          Reason.DRIVER_POD_MISSING: "is tried again once a driver pod is made there",

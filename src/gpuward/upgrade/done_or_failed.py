@@ -9,7 +9,7 @@ from gpuward.model.reasons import Reason
 from gpuward.model.record import Failure, left_unvalidated
 from gpuward.model.states import State
 from gpuward.model.troubles import DriverNow
-from gpuward.model.waits import ComesBack, Evicting, Failed, OperandPod, Plain, RetryLater, TwoDriverPods
+from gpuward.model.waits import ComesBack, Failed, OperandPod, Plain, RetryLater, TwoDriverPods
 from gpuward.upgrade.driver_restart import replaced
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.in_use import had_the_target, in_the_way
@@ -121,10 +121,10 @@ def recover(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     driver_now = _since_then(node, failure)
     if failure.attempts > retries:
         return Wait(Hold(Failed(failure.state, failure.cause, driver_now), node.record.since))
-    if (returned := _would_return(node, failure) or _still_ending(node, failure)) is not None:
+    if (returned := _would_return(node, failure)) is not None:
         return Wait(returned)
     first = policy.rollout.retry_backoff
-    until = failure.at + backoff(failure.attempts, first, first * MOST_PATIENCE)
+    until = failure.at + max(backoff(failure.attempts, first, first * MOST_PATIENCE), _ends_within(node, failure))
     if now >= until and (hold := held_by_itself(node, policy)) is not None:
         return Wait(hold, retry_at=hold.until)
     if now >= until:
@@ -144,14 +144,13 @@ def _would_return(node: NodeFacts, failure: Failure) -> Hold | None:
     return next((Hold(ComesBack(pod.ref, owner, None, tolerates_cordon=True), node.record.since) for pod, owner in found), None)
 
 
-def _still_ending(node: NodeFacts, failure: Failure) -> Hold | None:
-    """Say which pods that were made to go before are still ending: the next try would evict those that came after them, too, and
-    wait for them in vain.
+def _ends_within(node: NodeFacts, failure: Failure) -> float:
+    """Return for how many seconds after a failure pods may still be ending that were made to go before: the next try would evict
+    those that came after them, too, and wait for them in vain.
     """
     if failure.state not in (State.POD_DELETION_REQUIRED, State.DRAIN_REQUIRED):
-        return None
-    pods = [pod.ref for pod in node.to_evict.pods if pod.deleting]
-    return Hold(Evicting(min(pods), len(pods)), node.record.since) if pods else None
+        return 0.0
+    return max((pod.grace for pod in (*node.to_evict.pods, *node.to_drain.pods) if pod.deleting), default=0.0)
 
 
 def _is_mended(node: NodeFacts, failure: Failure) -> bool:
