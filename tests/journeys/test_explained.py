@@ -168,8 +168,8 @@ async def test_who_keeps_the_device_plugin_from_a_node_by_its_label_is_told_so(s
     await stage.label("gpu-1", names.DEPLOY_PLUGIN, "false")
     await stage.rest(60)
     (warned,) = (await status_of(stage))["warnings"]
-    assert warned == f"gpu-1 offers no GPUs, as the label {names.DEPLOY_PLUGIN}=false says: gpuward explain gpu-1"
-    (note,) = [note for note in (await explanation_of(stage, "gpu-1")).notes if "offers no GPUs" in note]
+    assert warned == f"gpu-1 has no device plugin, as the label {names.DEPLOY_PLUGIN}=false says: gpuward explain gpu-1"
+    (note,) = [note for note in (await explanation_of(stage, "gpu-1")).notes if "has no device plugin" in note]
     assert f"`kubectl label node gpu-1 {names.DEPLOY_PLUGIN}-`" in note
     await stage.label("gpu-1", names.DEPLOY_PLUGIN, None)
     await stage.rest(60)

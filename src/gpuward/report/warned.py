@@ -59,7 +59,7 @@ def _taken_away(snapshot: Snapshot) -> Iterator[str]:
 
 
 def lacks_plugin(node: NodeView, active: ActivePolicy) -> bool:
-    """Tell whether somebody keeps the device plugin from a node by its label: it offers no GPUs."""
+    """Tell whether somebody keeps the device plugin from a node by its label: it offers no GPUs, but for claims."""
     runs = active.valid is not None and active.valid.spec.device_plugin.is_enabled
     return runs and node.gpu_present and node.labels.get(names.DEPLOY_PLUGIN) == "false"
 
@@ -67,7 +67,7 @@ def lacks_plugin(node: NodeView, active: ActivePolicy) -> bool:
 def _without_plugin(active: ActivePolicy, plan: Plan, snapshot: Snapshot) -> Iterator[str]:
     nodes = [name for name in sorted(plan.nodes) if name in snapshot.nodes and lacks_plugin(snapshot.nodes[name], active)]
     for one in nodes[:1]:
-        yield (f"{listed(nodes, _MOST)} {'offers' if len(nodes) == 1 else 'offer'} no GPUs, as the label "
+        yield (f"{listed(nodes, _MOST)} {'has' if len(nodes) == 1 else 'have'} no device plugin, as the label "
                f"{names.DEPLOY_PLUGIN}=false says: gpuward explain {one}")
 
 
@@ -75,8 +75,8 @@ def told_of_plugin(node: NodeView, active: ActivePolicy) -> tuple[str, ...]:
     """Return what is to be said of such a node, nothing of any other."""
     if not lacks_plugin(node, active):
         return ()
-    return (f"it offers no GPUs: the label {names.DEPLOY_PLUGIN}=false, which people set, keeps the device plugin away; "
-            f"`kubectl label node {quote(node.name)} {names.DEPLOY_PLUGIN}-` brings it back",)
+    return (f"it has no device plugin, which the label {names.DEPLOY_PLUGIN}=false keeps away: without a DRA driver it offers no "
+            f"GPUs; `kubectl label node {quote(node.name)} {names.DEPLOY_PLUGIN}-` brings the plugin back",)
 
 
 def _empty_waves(plan: Plan) -> Iterator[str]:
