@@ -113,7 +113,7 @@ async def test_a_node_that_failed_for_what_comes_back_is_tried_again_once_nothin
     held = [text for text in stage.events("gpu-1", "Warning") if text.startswith("ComesBack: ReplicaSet stubborn-")]
     assert held[-1].partition(", ")[2].startswith("as they tolerate the cordon")
     assert condition_of(stage)[1] == "NodesFailed"
-    assert "tried again once no pods are there that tolerate the cordon" in condition_of(stage)[2]
+    assert "tried again once those pods are gone, or no longer tolerate the cordon" in condition_of(stage)[2]
     stage.sandbox.store.modify("deployments.apps", WORKLOAD_NAMESPACE, "stubborn",
                                lambda obj: obj["spec"]["template"]["spec"].update(tolerations=[]))
     await stage.upgraded()

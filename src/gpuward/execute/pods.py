@@ -189,11 +189,11 @@ async def last_look(world: World, node: str, look: LastLook) -> None:
     there = await _listed(world, node)
     if any(pod.uid in look.module_holders and holds_modules(pod) for pod in there):
         return
-    if staying := _staying(world, node, there, look):
+    if staying := _staying(world, there, look):
         raise CalledOff(f"pod {staying[0].ref} uses a GPU of node {node}: the driver stays until it has gone")
 
 
-def _staying(world: World, node: str, there: Iterable[PodView], look: LastLook) -> list[PodView]:
+def _staying(world: World, there: Iterable[PodView], look: LastLook) -> list[PodView]:
     """Return the pods that call an action off, as its decision tells them: else it would be tried again and again."""
     namespace = world.cluster.namespace
     if not look.machines:

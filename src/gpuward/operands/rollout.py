@@ -39,7 +39,7 @@ _QUOTED = frozenset({Reason.TEMPLATE_EDITED, Reason.REFUSED_ELSEWHERE, Reason.EV
                      Reason.APPROVAL_REQUIRED, Reason.WAVE_NOT_DONE, Reason.PAUSED})
 """Reasons of the fleet that say nothing without what they quote."""
 
-_ONCE = {Reason.COMES_BACK: "is tried again once no pods are there that tolerate the cordon",
+_ONCE = {Reason.COMES_BACK: "is tried again once those pods are gone, or no longer tolerate the cordon",
          Reason.DOES_NOT_STOP: "is given back once that pod has gone",
          Reason.VALIDATION_OFF: "is tried again once a validator may get ready there",
          Reason.DRIVER_POD_MISSING: "is tried again once a driver pod is made there",

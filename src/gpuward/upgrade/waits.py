@@ -42,7 +42,7 @@ def pod_missing(node: NodeFacts, since: float) -> Hold:
 
 
 def lasting(hold: Hold, now: float) -> tuple[Hold, float | None]:
-    """Return the hold of a node in mid-upgrade, which says so once its driver pod should be there, and when that will be."""
+    """Return the hold of a node in mid-upgrade, marked if its driver pod should long have been there, and when to look again."""
     if not isinstance(hold.what, Plain) or hold.reason is not Reason.DRIVER_POD_MISSING:
         return hold, None
     until = hold.since + MADE_WITHIN
