@@ -67,7 +67,8 @@ DRIVER_OWNER: Final = "nvidia.com/gpu-operator.driver.owner"
 
 # Which driver a node was given: driver DaemonSets select on these, as discovery may take its own labels away at any time.
 DRIVER_OS: Final = "gpuward.io/driver-os"
-"""On a node, and on precompiled driver pods: the operating system that its driver is for, such as ubuntu22.04 or rhel9."""
+"""On a node, and on precompiled driver pods: the operating system that its driver is for, such as ubuntu22.04 or rhel9. As an
+annotation of a DaemonSet: that which it was made for."""
 DRIVER_KERNEL: Final = "gpuward.io/driver-kernel"
 """On a node, and on precompiled driver pods: the kernel that its precompiled driver is for."""
 PLACED_BY: Final = frozenset({DRIVER_OWNER, DRIVER_OS, DRIVER_KERNEL})

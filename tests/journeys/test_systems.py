@@ -8,10 +8,12 @@ import pytest
 
 from gpuward import names
 from gpuward.kube import resources
+from gpuward.sandbox.fleet import gpu_node
 from tests.journeys.stage import OLD, POLICY, Object, Stage, on_stage
 from tests.journeys.test_nvidiadriver import make, nvidia_driver
 
 Change = Callable[[Stage], Awaitable[None]]
+UNLIMITED = {"maxUnavailable": "100%", "maxParallelUpgrades": 0}
 
 
 async def _set(stage: Stage, driver: Object) -> None:
@@ -37,7 +39,7 @@ async def deleted(stage: Stage) -> None:
     to_and_fro({"useNvidiaDriverCRD": True}, {"useNvidiaDriverCRD": False}),
 ], ids=["deleted", "off", "precompiled", "nvidiadrivers"])
 def test_a_daemonset_that_is_made_anew_is_for_the_system_of_the_drivers_that_run(change: Change) -> None:
-    @on_stage(gpu_nodes=3, upgrade={"maxUnavailable": "100%", "maxParallelUpgrades": 0})
+    @on_stage(gpu_nodes=3, upgrade=UNLIMITED)
     async def scenario(stage: Stage) -> None:
         await stage.installed()
         await make(stage, nvidia_driver("default", default=True))
@@ -53,3 +55,65 @@ def test_a_daemonset_that_is_made_anew_is_for_the_system_of_the_drivers_that_run
         assert stage.cordons() == []
 
     scenario()
+
+
+def image(to: str) -> Change:
+    async def change(stage: Stage) -> None:
+        def edit(ds: Object) -> None:
+            ds["spec"]["template"]["spec"]["containers"][0]["image"] = f"registry.example/driver:{OLD}-{to}"
+
+        stage.sandbox.store.modify("daemonsets.apps", names.DEFAULT_NAMESPACE, names.DRIVER_APP, edit)
+    return change
+
+
+@pytest.mark.parametrize("to", ["ubuntu24.04", "rhel9"])
+def test_an_image_that_somebody_puts_in_brings_no_other_system(to: str) -> None:
+    """Somebody sets the image of the DaemonSet by hand, or goes back to a template for another system."""
+    @on_stage(gpu_nodes=4, upgrade=UNLIMITED)
+    async def scenario(stage: Stage) -> None:
+        await stage.installed()
+        await stage.label("gpu-4", names.NFD_OS_VERSION, "24.04")
+        await become(stage, "gpu-3", "rhel", "9.4")
+        await keeps_its_pods(stage, image(to))
+
+    scenario()
+
+
+@on_stage(gpu_nodes=3, upgrade=UNLIMITED)
+async def test_a_node_of_another_system_changes_no_driver_that_a_digest_names(stage: Stage) -> None:
+    """It is the first by name; what the driver mounts and the tags of its sidecars depend on the system."""
+    await stage.patch_policy("driver/version", f"sha256:{'0' * 64}")
+    await stage.installed()
+    await keeps_its_pods(stage, lambda stage: become(stage, "gpu-1", "rhel", "9.4"))
+
+
+@on_stage(gpu_nodes=3, upgrade=UNLIMITED)
+async def test_a_node_of_another_system_changes_no_precompiled_driver_of_others(stage: Stage) -> None:
+    await _set(stage, {"usePrecompiled": True, "version": "580"})
+    await stage.installed()
+
+    async def joins(stage: Stage) -> None:
+        node = gpu_node("gpu-0")
+        node["metadata"]["labels"] |= {names.NFD_OS_ID: "sles", names.NFD_OS_VERSION: "15.6"}
+        stage.sandbox.add_node(node)
+
+    await keeps_its_pods(stage, joins)
+
+
+async def become(stage: Stage, node: str, system: str, version: str) -> None:
+    await stage.user.patch_merge(
+        resources.NODES, node, {"metadata": {"labels": {names.NFD_OS_ID: system, names.NFD_OS_VERSION: version}}})
+
+
+async def keeps_its_pods(stage: Stage, change: Change) -> None:
+    """Check that a change lets every GPU pod run on, and every driver pod."""
+    nodes = list(stage.states())
+    for node in nodes:
+        stage.run_pod(f"training-{node}", node, owned=True)
+    await stage.rest(60)
+    before = {node: stage.driver_pod(node)["metadata"]["uid"] for node in nodes}
+    await change(stage)
+    await stage.rest(900)
+    assert len(stage.workload_pods()) == len(nodes)
+    assert {node: stage.driver_pod(node)["metadata"]["uid"] for node in nodes} == before
+    assert stage.cordons() == []

@@ -110,6 +110,7 @@ def daemonset_view(raw: bytes | msgspec.Raw) -> DaemonSetView:
         config_digest=ds.spec.template.spec.env(names.DRIVER_CONFIG_DIGEST),
         pod_digest=_pod_digest(_template_of.decode(raw).spec.template),
         image=next((container.image for container in ds.spec.template.spec.containers), ""),
+        system=(meta.annotations or {}).get(names.DRIVER_OS, ""),
         shape=ds.spec.template.spec.shape,
         pull_secrets=tuple(one.name for one in ds.spec.template.spec.image_pull_secrets or () if one.name),
         node_selector=ds.spec.template.spec.node_selector or {},

@@ -119,6 +119,14 @@ def test_suse_links_with_the_hosts_modules() -> None:
     assert volume in made["spec"]["template"]["spec"]["volumes"]
 
 
+def test_only_suse_links_with_the_hosts_modules() -> None:
+    kernels = (NodeKernel("6.4.0-1-default", "sles15.6", "sles15.6"), NodeKernel("6.8.0-1-generic", "ubuntu24.04", "ubuntu24.04"))
+    for first in ("sles15.6", "ubuntu24.04"):
+        suse, ubuntu = daemon_sets(precompiled(kernels=kernels, os_tag=first)).values()
+        mounted = [[volume["name"] for volume in each["spec"]["template"]["spec"]["volumes"]] for each in (suse, ubuntu)]
+        assert ["lib-modules" in each for each in mounted] == [True, False]
+
+
 @pytest.mark.parametrize(("wanted", "existing", "stale"), [
     ("precompiled", [view(FIRST), view(SECOND)], []),
     ("precompiled", [view("nvidia-driver-daemonset", "false", desired=3)], ["nvidia-driver-daemonset"]),

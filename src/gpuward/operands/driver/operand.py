@@ -8,6 +8,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.errors import PolicyError
+from gpuward.model.systems import name_of
 from gpuward.operands import images, rbac, scripts
 from gpuward.operands.common import add_pull_secrets, set_container, set_env, set_envs, set_host_network, set_resources
 from gpuward.operands.common_daemonset import DaemonSetFrame, daemon_set, ref
@@ -56,15 +57,16 @@ def objects(ctx: Context) -> list[Json]:
 
 
 def _daemon_set(ctx: Context, variant: Variant) -> Json:
+    made_for = {} if variant.kernel else {names.DRIVER_OS: ctx.facts.os_tag}
     frame = DaemonSetFrame(
         name=variant.name, app=DAEMON_SET, component="driver", account=ACCOUNT, on_delete=True,
         selector=variant.selector,
         labels={names.COMPONENT_LABEL: names.DRIVER_COMPONENT, names.PRECOMPILED: variant.label},
-        annotations={"openshift.io/scc": "nvidia-driver"},
+        annotations={"openshift.io/scc": "nvidia-driver", **made_for},
         template_annotations={"kubectl.kubernetes.io/default-container": CONTAINER},
         node_selector=variant.node_selector,
     )
-    return daemon_set(ctx, frame, driver_pod.pod(ctx), partial(_fill, variant.image))
+    return daemon_set(ctx, frame, driver_pod.pod(ctx), partial(_fill, variant))
 
 
 def _refuse_unsupported(ctx: Context) -> None:
@@ -86,12 +88,12 @@ def cluster_rules() -> list[Json]:
     ]
 
 
-def _fill(image: str, ctx: Context, template: Json) -> None:
+def _fill(variant: Variant, ctx: Context, template: Json) -> None:
     pod = template["spec"]
     manager, container = find(pod["initContainers"], MANAGER), find(pod["containers"], CONTAINER)
     _fill_manager(ctx, pod, manager)
-    _fill_driver(ctx, pod, container, image)
-    driver_sidecars.fill(ctx, pod, image)
+    _fill_driver(ctx, pod, container, variant)
+    driver_sidecars.fill(ctx, pod, variant.image)
     digest = driver_config_digest(pod)
     for each in (manager, container):
         set_env(each, names.DRIVER_CONFIG_DIGEST, digest)
@@ -118,14 +120,14 @@ def _fill_manager(ctx: Context, pod: Json, container: Json) -> None:
     use_own_agent(container)
 
 
-def _fill_driver(ctx: Context, pod: Json, container: Json, image: str) -> None:
+def _fill_driver(ctx: Context, pod: Json, container: Json, variant: Variant) -> None:
     driver = ctx.spec.driver
-    set_container(pod, container, image, driver)
+    set_container(pod, container, variant.image, driver)
     driver_options.fill_features(ctx, pod, container)
     driver_options.fill_probe(container, driver.startup_probe)
     driver_options.fill_vgpu(ctx, pod, container)
     set_envs(container, driver.env)
-    if driver.is_precompiled:
-        driver_options.fill_host_modules(ctx, pod, container)
+    if variant.kernel is not None:
+        driver_options.fill_host_modules(name_of(variant.kernel.os_tag), pod, container)
     else:
         driver_options.fill_host_packages(ctx, pod, container)

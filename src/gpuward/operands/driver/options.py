@@ -115,9 +115,9 @@ def fill_host_packages(ctx: Context, pod: Json, container: Json) -> None:
         pod["volumes"].append(host_path(name, outside, kind))
 
 
-def fill_host_modules(ctx: Context, pod: Json, container: Json) -> None:
+def fill_host_modules(os_id: str, pod: Json, container: Json) -> None:
     """Mount the host's kernel modules, which a precompiled driver links with on SUSE."""
-    if ctx.facts.os_id in ("sles", "sl-micro"):
+    if os_id in ("sles", "sl-micro"):
         container["volumeMounts"].append(mount("lib-modules", "/run/host/lib/modules", read_only=True))
         pod["volumes"].append(host_path("lib-modules", "/lib/modules", "Directory"))
 

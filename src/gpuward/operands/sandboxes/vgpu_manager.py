@@ -47,7 +47,7 @@ def objects(ctx: Context) -> list[Json]:
     if ctx.facts.has_gpu_nodes:
         frame = DaemonSetFrame(
             name=DAEMON_SET, component="vgpu-manager", account=ACCOUNT,
-            annotations={"openshift.io/scc": ACCOUNT},
+            annotations={"openshift.io/scc": ACCOUNT, names.DRIVER_OS: ctx.facts.os_tag},
             template_annotations={"kubectl.kubernetes.io/default-container": CONTAINER},
         )
         made.append(daemon_set(ctx, frame, _pod(), _fill))
