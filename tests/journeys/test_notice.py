@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -278,3 +279,21 @@ async def test_a_node_that_is_silent_for_a_while_now_and_then_begins_no_notice_a
         assert (notice_on(stage, node)["id"], noticed(stage)) == (first, [node])
         stage.sandbox.set_node_ready(node, True)
     await stage.until(lambda: stage.driver(node) != old, within=300)
+
+
+@on_stage(gpu_nodes=2)
+async def test_while_windows_are_shut_that_none_is_long_enough_for_a_notice_is_said(stage: Stage) -> None:
+    """Each of them is shorter than the notice: nothing would ever start, whatever their next opening is."""
+    await installed(stage, COMPILED)
+    stage.run_pod("train-gpu-1", "gpu-1", owned=True)
+    at = datetime.fromtimestamp(stage.clock.now() + 2 * 3600, UTC)
+    await apply(stage, notice={"before": "2h"}, windows=[{"schedule": f"{at.minute} {at.hour} * * *", "duration": "1h"}])
+    await stage.rest(10)
+    await ask(stage, COMPILED)
+    await stage.until(lambda: stage.hold("gpu-1") == "WindowShut")
+    told = sentence(stage.operator.plan.holds["gpu-1"])
+    assert told.endswith("none that comes is long enough for a notice of 2 h"), told
+    assert "they open at" in sentence(stage.operator.plan.holds["gpu-2"])
+    await edit(stage, notice={"before": "30m"})
+    await stage.until(lambda: "they open at" in sentence(stage.operator.plan.holds["gpu-1"]))
+    await stage.until(lambda: stage.drivers() == [NEW] and stage.all_are(State.DONE), within=4 * 3600)

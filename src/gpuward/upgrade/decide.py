@@ -39,7 +39,7 @@ from gpuward.upgrade.holding import Holding
 from gpuward.upgrade.idle_gate import begins_to_wait
 from gpuward.upgrade.ledger import Room, grant, may_be_granted, open_grants, withdraw
 from gpuward.upgrade.node_decision import DecisionCache, NodeDecision, held_on_error
-from gpuward.upgrade.notice_gate import current_notice, give_notice, held_by_notice
+from gpuward.upgrade.notice_gate import current_notice, give_notice, held_by_notice, shut_for_notice
 from gpuward.upgrade.pausing import finish_only, labels_to_drop
 from gpuward.upgrade.pending_driver_pods import delete_outdated, has_pending_driver, unplaced_if_it_lasts
 from gpuward.upgrade.progress import NodeProgress, apply_move, begin, walk
@@ -221,6 +221,7 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
     for judged in sets.in_order(sorted(waiting, key=order)):
         node, hold, name = judged.path.node, judged.hold, judged.before.node.name
         hold = hold or found.holding.held(node, fleets, policy, granted=name in granted)
+        hold = shut_for_notice(hold, node, fleets.of(policy), policy)
         hold = hold or sets.held(judged) or held_by_notice(node, fleets.of(policy), policy)
         if hold is not None:
             in_turn = judged.hold is None and hold.reason not in _ITS_OWN

@@ -26,6 +26,7 @@ from gpuward.model.notice import (
 )
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.record import AGREEMENT
 from gpuward.model.removal import NO_DRIVER
 from gpuward.model.views import PodView, Ref
@@ -90,6 +91,17 @@ def _held(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
     if not required:
         return None
     return Hold(NoticeUnanswered(notice.id, notice.begins, left[0].ref, len(left), len(pods)), notice.given)
+
+
+def shut_for_notice(hold: Hold | None, node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Return what holds a node; where its windows are shut, until the next that is long enough for its notice, too."""
+    settings = policy.rollout.notice
+    if hold is None or hold.reason is not Reason.WINDOW_SHUT or settings is None:
+        return hold
+    try:
+        return (_too_short(node, fleet, policy, settings.before) if pods_told(node, policy) else None) or hold
+    except Exception as error:  # it is this node's trouble alone
+        return undecided_for(node, error)
 
 
 def _new(node: NodeFacts, before: float, now: float) -> Notice:
