@@ -9,6 +9,7 @@ import pytest
 from gpuward import names
 from gpuward.kube import resources
 from gpuward.sandbox.fleet import gpu_node
+from tests.journeys.looking import explanation_of
 from tests.journeys.stage import OLD, POLICY, Object, Stage, on_stage
 from tests.journeys.test_nvidiadriver import make, nvidia_driver
 
@@ -98,6 +99,16 @@ async def test_a_node_of_another_system_changes_no_precompiled_driver_of_others(
         stage.sandbox.add_node(node)
 
     await keeps_its_pods(stage, joins)
+
+
+@on_stage(gpu_nodes=2)
+async def test_explain_says_that_a_driver_is_for_another_system_than_its_node_has(stage: Stage) -> None:
+    await stage.installed()
+    await become(stage, "gpu-2", "ubuntu", "24.04")
+    await stage.rest(60)
+    told = {node: [note for note in (await explanation_of(stage, node)).notes if "its driver is for" in note] for node in stage.states()}
+    assert (told["gpu-1"], len(told["gpu-2"])) == ([], 1)
+    assert told["gpu-2"][0].startswith("its driver is for ubuntu22.04, and the node runs ubuntu24.04: a ClusterPolicy has one driver")
 
 
 async def become(stage: Stage, node: str, system: str, version: str) -> None:

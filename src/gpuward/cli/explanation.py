@@ -34,6 +34,7 @@ from gpuward.model.views import DaemonSetView, NodeView, PodView
 from gpuward.model.waits import InvalidPolicy, OnPod
 from gpuward.model.withheld import is_withheld
 from gpuward.model.workloads import Workload, WorkloadKept, is_for_virtual_machines, workload_of
+from gpuward.operands.cluster import os_tag
 from gpuward.policy.refused import ending, refusal, refusals
 from gpuward.report.nodes import NOTHING_GOES_ON, NodeReport, node_reports
 from gpuward.report.versions import loaded_version
@@ -332,6 +333,15 @@ def _anew(ds: DaemonSetView, picture: Picture) -> str:
     return f": {ANEW}" if not off and is_made_anew(ds.node_selector, picture.drivers.placing) else ""
 
 
+def _other_system(node: NodeFacts, picture: Picture) -> Iterator[str]:
+    """Say that a driver is for another operating system than the node has."""
+    driver, runs = node.driver, os_tag(node.node)
+    for ds in driver_daemonsets(picture.snapshot):
+        if driver is not None and driver.is_owned_by(ds.uid) and runs and ds.system not in ("", runs):
+            yield (f"its driver is for {ds.system}, and the node runs {runs}: a ClusterPolicy has one driver for all systems, unless it "
+                   "is precompiled, and keeps it while any GPU node has its system; an NVIDIADriver has one for each")
+
+
 def _notes(node: NodeFacts, picture: Picture, knows_budgets: bool) -> Iterator[str]:
     """Tell what else a person may want to know."""
     view, driver = node.node, node.driver
@@ -351,6 +361,7 @@ def _notes(node: NodeFacts, picture: Picture, knows_budgets: bool) -> Iterator[s
                 if ds.deleting and (ds.node_selector.items() <= view.labels.items() or (driver and driver.is_owned_by(ds.uid))))
     if driver is not None and (how_far := _progress(driver)):
         yield f"driver pod {driver.name}: {how_far}"
+    yield from _other_system(node, picture)
     if driver is not None and driver.restarts:
         yield f"driver pod {driver.name} has restarted {driver.restarts} time{'' if driver.restarts == 1 else 's'}"
     yield from (f"validator pod {pod.name}: {how_far}" for pod in node.validators if (how_far := _progress(pod)))
