@@ -106,9 +106,10 @@ async def test_explain_says_that_a_driver_is_for_another_system_than_its_node_ha
     await stage.installed()
     await become(stage, "gpu-2", "ubuntu", "24.04")
     await stage.rest(60)
-    told = {node: [note for note in (await explanation_of(stage, node)).notes if "its driver is for" in note] for node in stage.states()}
+    said = {node: (await explanation_of(stage, node)).notes for node in stage.states()}
+    told = {node: [note for note in notes if "its driver is for" in note] for node, notes in said.items()}
     assert (told["gpu-1"], len(told["gpu-2"])) == ([], 1)
-    assert told["gpu-2"][0].startswith("its driver is for ubuntu22.04, and the node runs ubuntu24.04: a ClusterPolicy has one driver")
+    assert told["gpu-2"][0].startswith("its driver is for ubuntu22.04, and the node runs ubuntu24.04: a ClusterPolicy has one")
 
 
 async def become(stage: Stage, node: str, system: str, version: str) -> None:

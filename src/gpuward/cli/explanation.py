@@ -338,8 +338,8 @@ def _other_system(node: NodeFacts, picture: Picture) -> Iterator[str]:
     driver, runs = node.driver, os_tag(node.node)
     for ds in driver_daemonsets(picture.snapshot):
         if driver is not None and driver.is_owned_by(ds.uid) and runs and ds.system not in ("", runs):
-            yield (f"its driver is for {ds.system}, and the node runs {runs}: a ClusterPolicy has one driver for all systems, unless it "
-                   "is precompiled, and keeps it while any GPU node has its system; an NVIDIADriver has one for each")
+            yield (f"its driver is for {ds.system}, and the node runs {runs}: a ClusterPolicy has one driver for all systems, "
+                   "unless it is precompiled, and keeps it while any GPU node has its system; an NVIDIADriver has one for each")
 
 
 def _notes(node: NodeFacts, picture: Picture, knows_budgets: bool) -> Iterator[str]:

@@ -43,9 +43,9 @@ def cluster_facts(namespace: str, nodes: Iterable[NodeView], *, driver_image: st
 
 
 def running_image(snapshot: Snapshot, *, left: bool) -> str:
-    """Return the image of the driver DaemonSet, and at its end the operating system that this was made for: a digest does not say
-    it, nor does an image that somebody else put in. Without one it is the vGPU manager's, which is replaced at once, under virtual
-    machines too, or that of driver pods which were `left` behind: one with the operating system that most of them have.
+    """Return the image of the driver DaemonSet, and at its end the operating system that this was made for: a digest does not
+    say it, nor does an image that somebody else put in. Without one it is the vGPU manager's, which is replaced at once, under
+    virtual machines too, or that of driver pods which were `left` behind: one with the operating system that most of them have.
     """
     images = {ds.name: f"{ds.image}-{ds.system}" if ds.system else ds.image for ds in snapshot.daemonsets}
     found = images.get(names.DRIVER_APP) or images.get(names.VGPU_MANAGER_APP, "")
