@@ -13,12 +13,12 @@ from gpuward.model.actions import GrantNodes
 from gpuward.model.budgets import BudgetView
 from gpuward.model.domains import DomainMode, DomainSettings
 from gpuward.model.gangs import GangAwaited, GangSettings, GangSpared, LargeGang
-from gpuward.model.notice import NoticeSettings
+from gpuward.model.notice import ALWAYS, NoticeSettings
 from gpuward.model.opportunities import OpportunisticSettings
 from gpuward.model.plan import Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
-from gpuward.model.record import decode_record, encode_record
+from gpuward.model.record import Failure, decode_record, encode_record
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
@@ -197,6 +197,23 @@ def test_a_node_that_somebody_asks_for_starts_all_the_same() -> None:
     assert starts(replace(alone, nodes={**alone.nodes, "n0": asked}), rules(1)) == {"n0"}
 
 
+def test_a_node_that_somebody_asks_for_takes_the_rest_of_its_gang_along() -> None:
+    fleet = running({"n0": "a", "n1": "a"}, 3)
+    asked = replace(fleet.nodes["n0"], annotations={**fleet.nodes["n0"].annotations, names.UPGRADE_REQUESTED: "true"})
+    fleet = replace(fleet, nodes={**fleet.nodes, "n0": asked})
+    fleet = with_record(fleet, "n2", target="560", failure=Failure(State.DRAIN_REQUIRED, "", build.NOW - HOUR))
+    assert starts(fleet, rules(2)) == {"n0", "n1"}
+
+
+def test_a_node_that_a_gang_is_leaving_waits_for_none_to_which_it_has_come_back() -> None:
+    fleet = running({"n0": "a", "n1": "a", "n2": "a", "n3": "a"})
+    fleet = replace(fleet, nodes={**fleet.nodes, "n3": build.under_way(State.DRAIN_REQUIRED, name="n3")})
+    fleet = with_record(fleet, "n3", gangs=(("Job ml/a", build.ADMITTED),))
+    back = [replace(pod, created=build.NOW) if pod.gang else pod for pod in fleet.pods["n1"]]
+    fleet = world.with_pods(fleet, "n1", back)
+    assert started(decide(fleet, rules(2), build.NOW)) == {"n0", "n3"}
+
+
 def test_a_gang_larger_than_the_limits_is_not_spared_between_its_parts() -> None:
     fleet = left_and_back()
     fleet = world.with_pods(fleet, "n2", [*fleet.pods["n2"], member("n2", "a", build.NOW - HOUR + 60)])
@@ -241,6 +258,41 @@ def test_notice_is_given_together_and_all_start_when_the_last_one_is_over() -> N
     assert isinstance(what, GangAwaited)
     assert what.why is Reason.NOTICE_GIVEN
     assert starts(fleet, policy, build.NOW + 601) == {"n0", "n1"}
+
+
+@pytest.mark.parametrize("agreed", ["n0", "n1"])
+def test_a_node_that_needs_no_notice_starts_when_that_of_the_others_is_over(agreed: str) -> None:
+    policy = rules(2, notice=NoticeSettings(600.0))
+    fleet = running({"n0": "a", "n1": "a"}, 2)
+    fleet = world.with_pods(fleet, agreed, [replace(pod, acknowledged=ALWAYS) if pod.gang else pod for pod in fleet.pods[agreed]])
+    idle = build.fleet(3, state=State.UPGRADE_REQUIRED)
+    fleet = go_on(fleet, policy)
+    fleet = replace(idle, nodes={**idle.nodes, **fleet.nodes}, pods={**idle.pods, **fleet.pods})
+    plan = decide(fleet, policy, build.NOW + 10)
+    assert started(plan) == set()
+    assert {name: hold.reason for name, hold in plan.holds.items()} == {
+        "n0": Reason.NOTICE_GIVEN, "n1": Reason.NOTICE_GIVEN, "n2": Reason.PARALLEL_LIMIT} | {agreed: Reason.GANG_AWAITED}
+    assert starts(fleet, policy, build.NOW + 601) == {"n0", "n1"}
+
+
+def first_start(snapshot: Snapshot, policy: UpgradePolicy, now: float, until: float) -> tuple[float, set[str]]:
+    """Return when nodes start first, and which."""
+    while now <= until:
+        plan = decide(snapshot, policy, now)
+        if started(plan):
+            return now, started(plan)
+        snapshot, now = world.apply(snapshot, plan.actions, now), now + 60
+    return now, set()
+
+
+def test_a_place_that_is_kept_for_a_notice_is_in_the_way_of_no_node_of_the_same_gang() -> None:
+    policy = rules(3, notice=NoticeSettings(600.0), domains=DomainSettings("rack", DomainMode.SPREAD, 1))
+    fleet = running({"n0": "a", "n1": "a", "n2": "a"}, 3)
+    racks = {"n0": "x", "n1": "y", "n2": "x"}
+    fleet = replace(fleet, nodes={name: replace(node, labels={**node.labels, "rack": racks[name]})
+                                  for name, node in fleet.nodes.items()})
+    fleet = world.with_pods(fleet, "n0", [replace(pod, acknowledged=ALWAYS) if pod.gang else pod for pod in fleet.pods["n0"]])
+    assert first_start(fleet, policy, build.NOW, build.NOW + DAY) == (build.NOW, {"n0"})
 
 
 def test_nodes_whose_patience_ends_at_different_times_start_together_after_the_last() -> None:

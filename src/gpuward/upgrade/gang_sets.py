@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Final
 
 from gpuward.model.gangs import GangAwaited
@@ -43,26 +43,29 @@ class GangSets:
         self._fleets, self._policy, self._granted = fleets, policy, granted
         self._gangs: dict[str, Mapping[str, Sequence[PodView]]] = {}
         """The pods of each waiting node by their gangs, where it has any."""
+        self._staying: dict[str, Sequence[str]] = {}
+        """Those gangs of each that it does not leave already."""
         self._sharing: defaultdict[str, dict[str, NodeDecision]] = defaultdict(dict)
-        """The nodes of each gang that nothing of their own holds, and that it does not leave already."""
+        """The nodes of each of these that nothing of their own holds."""
         self._able: dict[str, bool] = {}
         self._latest: tuple[Set[str], float] = frozenset(), 0.0
         """Nodes under way, and until when the last of them is waited for."""
         self._going: dict[str, Sequence[NodeDecision]] = {}
-        """The nodes with which each starts that starts in this pass."""
+        """The sets of nodes that start in this pass, or as many of them as find room, by each of their nodes."""
         if policy.rollout.gangs is not None:
             self._look(waiting, fleets.of(policy).gangs)
 
     def _look(self, waiting: Sequence[NodeDecision], use: GangUse) -> None:
         for judged in waiting:
-            found = pods_by_gang(judged.path.node)
-            if found:
-                self._gangs[judged.before.node.name] = found
+            name, found = judged.before.node.name, pods_by_gang(judged.path.node)
+            if not found:
+                continue
+            self._gangs[name] = found
+            self._staying[name] = [gang for gang, pods in found.items()
+                                   if (left := use.left.get(gang)) is None or any(map(left.since, pods))]
             if judged.hold is None and judged.before.refused is None:
-                for gang, pods in found.items():
-                    left = use.left.get(gang)
-                    if left is None or any(map(left.since, pods)):
-                        self._sharing[gang][judged.before.node.name] = judged
+                for gang in self._staying[name]:
+                    self._sharing[gang][name] = judged
 
     def turn(self, judged: NodeDecision) -> GangTurn | Turn:
         """Return the sort key of a node: first those whose gangs are leaving already, then those alone and small gangs; last
@@ -92,22 +95,27 @@ class GangSets:
     def held(self, judged: NodeDecision) -> Hold | None:
         """Hold a node that may start until all of its set may, as long as that can be."""
         name, policy, node = judged.before.node.name, self._policy, judged.path.node
-        if name not in self._gangs or name in self._granted or name in self._going or node.requested:
+        if name not in self._gangs or name in self._granted or node.requested:
             return None
         fleet = self._fleets.of(policy)
+        if name in self._going:
+            mates = [each for each in self._going[name] if each.before.node.name != name]
+            placed = (each for each in mates if each.before.node.name in fleet.in_progress)
+            return self._held_by_notices(node, mates, placed, fleet)
         mates = self._mates(judged, fleet)
         hold = None
         if mates and len(mates) < most_at_once(fleet, policy):
             hold = self._without_room(node, mates, fleet) or self._held_by_others(node, mates, fleet)
         if hold is None:
-            self._going |= {each.before.node.name: () for each in mates} | {name: mates}
+            together = (judged, *mates)
+            self._going |= {each.before.node.name: together for each in together}
         return hold
 
     def _mates(self, judged: NodeDecision, fleet: Fleet) -> list[NodeDecision]:
         """Return the others that share a gang with a node, or are linked to it by several, and would start if there were room."""
         seen, found = {judged.before.node.name}, [judged]
         for each in found:
-            for gang in self._gangs.get(each.before.node.name, ()):
+            for gang in self._staying.get(each.before.node.name, ()):
                 for name, other in self._sharing.get(gang, {}).items():
                     if name not in seen and name not in self._granted:
                         seen.add(name)
@@ -127,15 +135,25 @@ class GangSets:
 
     def _held_by_others(self, node: NodeFacts, mates: Sequence[NodeDecision], fleet: Fleet) -> Hold | None:
         trial, policy = self._fleets.copied(), self._policy
-        own = held_by_notice(node, fleet, policy)
         trial.admit(node, policy)
-        for mate in (each.path.node for each in mates):
+        # The others have their places in this pass already, and would be in their own way.
+        for mate in (each.path.node for each in mates if each.before.node.name not in fleet.in_progress):
             found = held_by_the_fleet(mate, trial, policy, granted=False)
             if found is not None:
                 return self._awaited(node, mates, mate, found.reason, self._until(found, fleet), fleet)
             trial.admit(mate, policy)
+        return self._held_by_notices(node, mates, mates, fleet)
+
+    def _held_by_notices(
+        self, node: NodeFacts, mates: Sequence[NodeDecision], given: Iterable[NodeDecision], fleet: Fleet
+    ) -> Hold | None:
+        """Hold a node, whose own notice is over, until those of others of its set are."""
+        policy = self._policy
+        if policy.rollout.notice is None or held_by_notice(node, fleet, policy) is not None:
+            return None
+        for mate in (each.path.node for each in given):
             notice = held_by_notice(mate, fleet, policy)
-            if own is None and notice is not None and notice.reason is Reason.NOTICE_GIVEN:
+            if notice is not None and notice.reason is Reason.NOTICE_GIVEN:
                 return self._awaited(node, mates, mate, notice.reason, notice.until, fleet)
         return None
 
@@ -160,7 +178,7 @@ class GangSets:
         if until is not None and fleet.now >= until:
             return None
         names = frozenset(each.before.node.name for each in mates)
-        shared = (gang for gang in self._gangs[node.node.name] if len(self._sharing.get(gang, ())) > 1)
+        shared = (gang for gang in self._staying[node.node.name] if self._sharing.get(gang, {}).keys() - {node.node.name})
         told = GangAwaited(next(shared, ""), some_of(names), len(names), mate.node.name, why)
         return Hold(told, node.record.since, until)
 
