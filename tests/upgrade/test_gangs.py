@@ -295,6 +295,17 @@ def test_a_place_that_is_kept_for_a_notice_is_in_the_way_of_no_node_of_the_same_
     assert first_start(fleet, policy, build.NOW, build.NOW + DAY) == (build.NOW, {"n0"})
 
 
+def test_notices_given_one_after_the_other_do_not_wait_for_each_other_for_ever() -> None:
+    policy = rules(2, notice=NoticeSettings(2 * HOUR))
+    fleet = go_on(running({"n0": "a", "n1": "b"}, 2), policy)
+    late = build.NOW + 65 * 60
+    fleet = replace(fleet, nodes={**fleet.nodes, "n1": replace(fleet.nodes["n1"], annotations={
+        key: value for key, value in fleet.nodes["n1"].annotations.items() if key != names.NOTICE})})
+    fleet = world.with_pods(fleet, "n1", [*fleet.pods["n1"], member("n1", "a")])
+    fleet = go_on(fleet, policy, late)
+    assert first_start(fleet, policy, late, build.NOW + DAY) == (late + 2 * HOUR, {"n0", "n1"})
+
+
 def test_nodes_whose_patience_ends_at_different_times_start_together_after_the_last() -> None:
     policy = rules(2, opportunistic=OpportunisticSettings(60.0, 600.0))
     fleet = running({"n0": "a", "n1": "a"}, 2)

@@ -58,7 +58,9 @@ def current_notice(node: NodeFacts, policy: UpgradePolicy, now: float) -> Notice
     settings, notice = policy.rollout.notice, notice_of(node.node.annotations)
     if settings is None or notice is None or not node.target or not node.runs(notice.target):
         return None
-    is_old = settings.acknowledge is Acknowledge.OPTIONAL and now > notice.begins + OUTLIVES
+    # Its gang may wait for notices that were given up to its end: were it given anew meanwhile, they would wait for it in turn.
+    waits = settings.before if policy.rollout.gangs is not None else 0.0
+    is_old = settings.acknowledge is Acknowledge.OPTIONAL and now > notice.begins + waits + OUTLIVES
     return None if is_old or notice.given > now + AGREEMENT else notice
 
 
