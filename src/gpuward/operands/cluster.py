@@ -51,7 +51,8 @@ def running_image(snapshot: Snapshot, *, left: bool) -> str:
     found = images.get(names.DRIVER_APP) or images.get(names.VGPU_MANAGER_APP, "")
     if found or not left:
         return found
-    pods = [pod.driver_image for on_node in snapshot.pods.values() for pod in on_node if pod.driver_image]
+    pods = [pod.driver_image for on_node in snapshot.pods.values() for pod in on_node
+            if pod.driver_image and pod.phase == "Running"]
     systems = Counter(map(tag_in, pods))
     return max(pods, key=lambda image: (systems[tag_in(image)], image), default="")
 
