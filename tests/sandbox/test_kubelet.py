@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuward.sandbox.delays import GpuDelays
 from gpuward.sandbox.hardware import GpuHardware
-from gpuward.sandbox.machine import DRIVER_CONTAINER_READY, HOST_DRIVER_ANNOTATION
+from gpuward.sandbox.machine import HOST_DRIVER_ANNOTATION
 from kubesandbox.sim.objects import is_ready, name_of
 from kubesandbox.sim.simulation import Simulation
 from tests.sandbox.build import Cluster, Object, all_ready, driver, gpu_node, gpu_pod, labelled_gpu_node, play
@@ -45,7 +45,6 @@ def test_no_container_is_given_gpus_while_no_driver_is_loaded() -> None:
         await cluster.rest(60)
         assert (current(cluster, "train")["status"]["phase"], cluster.machine("gpu-1").users) == ("Pending", {})
         cluster.machine("gpu-1").load("550.90.07", "")
-        cluster.machine("gpu-1").write(DRIVER_CONTAINER_READY)
         await cluster.until(lambda: is_ready(current(cluster, "train")), within=10)
 
     play(story)

@@ -174,15 +174,15 @@ class GpuMachine(Machine):
         return self.toolkit or not runtime_class.startswith("nvidia")
 
     def prepares(self, pod: Object, store: Store) -> bool:
-        """Tell whether a pod can be given its GPUs, which needs the libraries of a driver, whether NVIDIA's DRA driver or its
-        container runtime gives them. Those that the kubelet does not know are not given, and stop no container.
+        """Tell whether a pod can be given its GPUs, which needs a loaded driver, whether NVIDIA's DRA driver or its container
+        runtime gives them. Those that the kubelet does not know are not given, and stop no container.
         """
-        if self.has_libraries:
+        if self.driver or self.host_driver:
             return True
         node = store.find("nodes", None, self.node)
         known = ((node or {}).get("status") or {}).get("allocatable") or {}
-        return not any(is_gpu(name) and name in known for name in requests_of(pod["spec"])) and not claims_gpus(
-            pod, pod["spec"]["containers"], store)
+        wanted = [name for name, count in requests_of(pod["spec"]).items() if is_gpu(name) and count]
+        return known.keys().isdisjoint(wanted) and not claims_gpus(pod, pod["spec"]["containers"], store)
 
     def _note(self, change: DriverChange, pod: str = "") -> None:
         workloads = tuple(sorted(set(self.workloads.values())))
