@@ -15,7 +15,7 @@ from gpuward.model.domains import DomainMode, DomainSettings
 from gpuward.model.gangs import GangAwaited, GangSettings, GangSpared, LargeGang
 from gpuward.model.notice import ALWAYS, NoticeSettings
 from gpuward.model.opportunities import OpportunisticSettings
-from gpuward.model.plan import Plan
+from gpuward.model.plan import Hold, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.record import Failure, decode_record, encode_record
@@ -24,7 +24,9 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import PodView
 from gpuward.model.waits import Limit
+from gpuward.upgrade import gang_sets
 from gpuward.upgrade.decide import decide
+from gpuward.upgrade.fleet import Candidate, Fleet
 from gpuward.upgrade.remedies import remedies
 from tests import build
 from tests.upgrade import world
@@ -113,6 +115,16 @@ def test_a_node_that_something_else_holds_is_not_waited_for() -> None:
     skipped = replace(fleet.nodes["n1"], labels={**fleet.nodes["n1"].labels, names.UPGRADE_SKIP: "true"})
     fleet = replace(fleet, nodes={**fleet.nodes, "n1": skipped})
     assert starts(fleet, rules(2)) == {"n0"}
+
+
+def test_a_node_about_which_nothing_can_be_decided_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+        if node.node.name == "n1":
+            raise ZeroDivisionError("planted")
+        return None
+
+    monkeypatch.setattr(gang_sets, "image_not_staged", fails)
+    assert starts(running({"n0": "a", "n1": "a"}), rules(parallel=3)) == {"n0", "n2", "n3"}
 
 
 def test_where_nodes_that_are_broken_take_the_room_a_set_goes_in_parts() -> None:

@@ -188,5 +188,8 @@ class GangSets:
         if name not in self._able:
             gates = (*PERMITTING_GATES, image_not_staged, eviction_budget, held_by_notice)
             holds = (gate(judged.path.node, fleet, self._policy) for gate in gates)
-            self._able[name] = all(hold is None or hold.reason in _WITH_AN_END for hold in holds)
+            try:
+                self._able[name] = all(hold is None or hold.reason in _WITH_AN_END for hold in holds)
+            except Exception:  # it is this node's trouble alone, and it says so in its turn
+                self._able[name] = False
         return self._able[name]
