@@ -38,8 +38,7 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "there. The sentence names the object. With `sandboxWorkloads.enabled` they are off whatever the field says, as with "
         "NVIDIA's operator: delete the driver pods by hand, once nothing uses their GPUs."),
     Reason.NO_POLICY: Advice(
-        Act.ROLLOUT, "There is no ClusterPolicy in force, and with it went the validators: no upgrade could be brought to an "
-        "end.",
+        Act.ROLLOUT, "No ClusterPolicy is in force, and the validators went with it: no upgrade could be brought to an end.",
         "Apply the ClusterPolicy again; the rollout goes on from where it is. If the removal was meant, nothing has to be done."),
     Reason.INVALID_POLICY: Advice(
         Act.ROLLOUT, "The ClusterPolicy, the NVIDIADriver or the RolloutPolicy cannot be followed as it is written, or something "
