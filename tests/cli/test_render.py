@@ -139,7 +139,7 @@ def test_an_nvidia_driver_that_does_not_count_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("text", "says"), [
     ("a: [", "valid YAML"), ("a: 2026-13-45", "valid YAML"), ("kind: A\nspec: &a {b: *a}", "valid YAML"),
-    ("kind: A\nmetadata: {name: a}\nspec: {a: 1, b: 2, a: 3}", "write valid YAML: key 'a' is there twice"),
+    ("kind: A\nmetadata: {name: a}\nspec: {a: 1, b: 2, a: 3}", "valid YAML: key 'a' is there twice in it, line 3, column 7"),
     ("- 1", "Kubernetes objects"), ("kind: Node", "metadata.name"),
     ("kind: Pod\nmetadata: {name: a}", "with a ClusterPolicy"), ("", "p.yaml' cannot be used: name a file with a ClusterPolicy")])
 def test_files_that_cannot_be_used_are_refused_in_one_line(tmp_path: Path, text: str, says: str) -> None:

@@ -68,7 +68,8 @@ def _objects(option: str, file: str) -> Iterator[Object]:
         raise InputError(option, file, f"name a file that can be read: {error.strerror}") from error
     # A date that no calendar has is a ValueError, as is an alias of what it is in.
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InputError(option, file, f"write valid YAML: {' '.join(str(error).split())}") from error
+        told = " ".join(str(error).split()).replace('in "<unicode string>"', "in it")  # the file is named already
+        raise InputError(option, file, f"write valid YAML: {told}") from error
     while documents:
         found = documents.pop(0)
         if found is None:
