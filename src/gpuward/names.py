@@ -69,6 +69,8 @@ DRIVER_OWNER: Final = "nvidia.com/gpu-operator.driver.owner"
 DRIVER_OS: Final = "gpuward.io/driver-os"
 """On a node, and on precompiled driver pods: the operating system that its driver is for, such as ubuntu22.04 or rhel9. As an
 annotation of a DaemonSet: that which it was made for."""
+DRIVER_RUNTIME: Final = "gpuward.io/driver-runtime"
+"""An annotation of a driver's DaemonSet: the container runtime for which its mounts were chosen."""
 DRIVER_KERNEL: Final = "gpuward.io/driver-kernel"
 """On a node, and on precompiled driver pods: the kernel that its precompiled driver is for."""
 PLACED_BY: Final = frozenset({DRIVER_OWNER, DRIVER_OS, DRIVER_KERNEL})

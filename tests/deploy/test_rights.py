@@ -60,7 +60,8 @@ def _operands(mode: str) -> list[dict[str, Any]]:
         policy["spec"][section][manager] |= {"repository": "registry.example.com", "image": "gpuward", "version": "1"}
     policy["spec"]["dcgm"]["enabled"] = policy["spec"]["nodeStatusExporter"]["enabled"] = True
     policy["spec"]["dcgmExporter"]["enablePodLabels"] = True
-    facts = ClusterFacts(namespace="gpu-operator", os_tag="ubuntu22.04", has_gpu_nodes=True, has_service_monitor_crd=True)
+    facts = ClusterFacts(namespace="gpu-operator", os_tag="ubuntu22.04", host_os_tag="ubuntu22.04", has_gpu_nodes=True,
+                         has_service_monitor_crd=True)
     states = render(decode.cluster_policy(policy), facts, IMAGES)
     assert not [state.error for state in states if state.error]
     return [obj for state in states for obj in state.objects]

@@ -398,6 +398,7 @@ async def test_a_host_whose_device_plugin_does_not_stop_keeps_no_other_cordoned_
 def test_hosts_go_back_to_the_vgpu_manager_though_a_pod_of_an_nvidiadriver_waited_for_its_host(pool: str) -> None:
     @on_stage(gpu_nodes=3)
     async def scenario(stage: Stage) -> None:
+        await stage.label("gpu-3", names.NFD_OS_VERSION, "22.04")  # as on the hosts
         await stage.installed()
         await with_manager(stage)
         doubles = Doubles(stage)

@@ -11,7 +11,7 @@ from gpuward.kube import resources
 from gpuward.sandbox.fleet import gpu_node
 from tests.journeys.looking import explanation_of
 from tests.journeys.stage import OLD, POLICY, Object, Stage, on_stage
-from tests.journeys.test_nvidiadriver import make, nvidia_driver
+from tests.journeys.test_nvidiadriver import driver_pods, make, nvidia_driver
 
 Change = Callable[[Stage], Awaitable[None]]
 UNLIMITED = {"maxUnavailable": "100%", "maxParallelUpgrades": 0}
@@ -123,9 +123,60 @@ async def keeps_its_pods(stage: Stage, change: Change) -> None:
     for node in nodes:
         stage.run_pod(f"training-{node}", node, owned=True)
     await stage.rest(60)
-    before = {node: stage.driver_pod(node)["metadata"]["uid"] for node in nodes}
+    before = {node: driver_pods(stage, node)[0]["metadata"]["uid"] for node in nodes}
     await change(stage)
     await stage.rest(900)
     assert len(stage.workload_pods()) == len(nodes)
-    assert {node: stage.driver_pod(node)["metadata"]["uid"] for node in nodes} == before
+    assert {node: driver_pods(stage, node)[0]["metadata"]["uid"] for node in nodes} == before
     assert stage.cordons() == []
+
+
+CRIO, CONTAINERD = "cri-o://1.33.2", "containerd://2.1.4"
+SUBSCRIPTION = "/run/secrets/etc-pki-entitlement"
+
+
+@pytest.mark.parametrize(("runtime", "another"), [(CRIO, CONTAINERD), (CONTAINERD, CRIO)])
+@pytest.mark.parametrize("by_nvidia_driver", [False, True])
+def test_a_node_with_another_runtime_changes_no_mounts_of_others(runtime: str, another: str, by_nvidia_driver: bool) -> None:
+    """On RHEL: a subscription of the host is mounted by CRI-O itself, and for containerd by the driver's DaemonSet."""
+    @on_stage(gpu_nodes=3, upgrade=UNLIMITED)
+    async def scenario(stage: Stage) -> None:
+        for node in ("gpu-1", "gpu-2", "gpu-3"):
+            has(stage, node, "rhel", runtime)
+        if by_nvidia_driver:
+            await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+            await make(stage, nvidia_driver("default", default=True))
+        await stage.installed()
+        mounts = [mount["mountPath"] for mount in driver_pods(stage, "gpu-1")[0]["spec"]["containers"][0]["volumeMounts"]]
+        assert (SUBSCRIPTION in mounts) == (runtime == CONTAINERD)
+
+        async def comes_and_goes(stage: Stage) -> None:
+            stage.sandbox.add_node(gpu_node("gpu-0"))
+            has(stage, "gpu-0", "rhel", another)
+            await stage.rest(300)
+            await stage.user.delete(resources.NODES, "gpu-0")
+
+        await keeps_its_pods(stage, comes_and_goes)
+
+    scenario()
+
+
+@on_stage(gpu_nodes=3, upgrade=UNLIMITED)
+async def test_a_node_with_a_driver_of_its_own_does_not_hold_the_system_of_others(stage: Stage) -> None:
+    """All nodes but one, on which somebody has installed a driver, are installed anew with another system."""
+    await stage.installed()
+    await stage.label("gpu-1", names.DEPLOY_DRIVER, "pre-installed")
+    for node in ("gpu-2", "gpu-3"):
+        await become(stage, node, "ubuntu", "24.04")
+    await stage.rest(900)
+    for node in ("gpu-2", "gpu-3"):
+        assert stage.driver_pod(node)["spec"]["containers"][0]["image"].endswith("-ubuntu24.04")
+
+
+def has(stage: Stage, node: str, system: str, runtime: str) -> None:
+    def edit(body: Object) -> None:
+        body["metadata"]["labels"] |= {names.NFD_OS_ID: system, names.NFD_OS_VERSION: "9.4"}
+
+    stage.sandbox.store.patch_status("nodes", None, node, lambda body: body["status"]["nodeInfo"].update(
+        containerRuntimeVersion=runtime))
+    stage.sandbox.store.modify("nodes", None, node, edit)

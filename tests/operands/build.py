@@ -17,7 +17,7 @@ from gpuward.operands.objects import Json
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
-DEFAULT_FACTS = ClusterFacts(namespace="gpu-operator", os_tag="ubuntu22.04", has_gpu_nodes=True)
+DEFAULT_FACTS = ClusterFacts(namespace="gpu-operator", os_tag="ubuntu22.04", host_os_tag="ubuntu22.04", has_gpu_nodes=True)
 IMAGES = {
     "DRIVER_MANAGER_IMAGE": "nvcr.io/nvidia/cloud-native/k8s-driver-manager:v0.12.0",
     "VALIDATOR_IMAGE": "nvcr.io/nvidia/gpu-operator:v26.7.0",

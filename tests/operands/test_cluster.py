@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from gpuward import names
+from gpuward.model.snapshot import References
 from gpuward.model.views import NodeView
+from gpuward.model.workloads import Workloads
 from gpuward.operands import NodeKernel, cluster_facts
-from gpuward.operands.cluster import os_tag
+from gpuward.operands.cluster import RunningDrivers, os_tag
 
 
 def node(name: str, system: str = "ubuntu 22.04", *, kernel: str = "5.15.0-101-generic", runtime: str = "containerd://2.1.4",
@@ -46,7 +49,7 @@ def test_the_first_gpu_node_by_name_decides_on_the_system() -> None:
 ])
 def test_the_running_drivers_system_stays_while_a_node_has_it(image: str, expected: str) -> None:
     nodes = [node("a", "debian 12"), node("b", "ubuntu 22.04"), node("c", "ubuntu 24.04")]
-    assert cluster_facts("ns", nodes, driver_image=image).os_tag == expected
+    assert cluster_facts("ns", nodes, running=RunningDrivers(image)).os_tag == expected
 
 
 @pytest.mark.parametrize(("image", "expected"), [
@@ -59,8 +62,8 @@ def test_the_running_drivers_system_stays_while_a_node_has_it(image: str, expect
 ])
 def test_the_running_drivers_system_stays_while_a_node_does_not_say_what_it_has(image: str, expected: str) -> None:
     nodes = [node("a", "debian 12"), node("b", "")]
-    assert cluster_facts("ns", nodes, driver_image=image).os_tag == expected
-    assert cluster_facts("ns", nodes[1:], driver_image=image).os_tag == ""
+    assert cluster_facts("ns", nodes, running=RunningDrivers(image)).os_tag == expected
+    assert cluster_facts("ns", nodes[1:], running=RunningDrivers(image)).os_tag == ""
 
 
 @pytest.mark.parametrize(("runtimes", "expected"), [
@@ -77,6 +80,49 @@ def test_runtime(runtimes: list[str], expected: str) -> None:
     assert cluster_facts("ns", [*nodes, node("a-cpu", runtime="docker://27", gpu=False)]).runtime == expected
 
 
+DRIVEN = {names.DEPLOY_DRIVER: "true"}
+
+
+@pytest.mark.parametrize("labels", [
+    {names.DEPLOY_DRIVER: "pre-installed"}, {names.DEPLOY_DRIVER: "false"}, {names.DEPLOY_OPERANDS: "false"},
+    {names.WORKLOAD_CONFIG: "vm-passthrough"}, {names.WORKLOAD_CONFIG: "vm-vgpu"},
+])
+def test_nodes_that_are_to_have_no_driver_have_no_say_in_its_system(labels: dict[str, str]) -> None:
+    without, joined = node("a", "debian 12"), node("b", "ubuntu 24.04")
+    without = msgspec.structs.replace(without, labels={**without.labels, **labels})
+    running = RunningDrivers("r.example/driver:595-debian12")
+    facts = cluster_facts("ns", [without, joined], running=running, workloads=Workloads(enabled=True))
+    assert facts.os_tag == "ubuntu24.04"
+    assert cluster_facts("ns", [without], running=running, workloads=Workloads(enabled=True)).os_tag == "debian12"
+
+
+def test_hosts_and_nodes_for_containers_each_decide_on_the_system_of_their_own_driver() -> None:
+    nodes = [node("a", "debian 12"), node("b", "ubuntu 22.04"), node("c", "ubuntu 24.04"), node("d", "ubuntu 22.04")]
+    still = {names.DEPLOY_VGPU_MANAGER: "true", names.WORKLOAD_CONFIG: "vm-passthrough"}
+    labels: list[dict[str, str]] = [still, {names.WORKLOAD_CONFIG: "vm-vgpu"}, DRIVEN, {}]
+    nodes = [msgspec.structs.replace(one, labels={**one.labels, **more}) for one, more in zip(nodes, labels, strict=True)]
+    workloads = Workloads(enabled=True)
+    facts = cluster_facts("ns", nodes, workloads=workloads)
+    assert (facts.os_tag, facts.host_os_tag) == ("ubuntu24.04", "debian12")
+    running = RunningDrivers("r.example/driver:595-ubuntu22.04", "r.example/manager:595-ubuntu22.04")
+    facts = cluster_facts("ns", nodes, running=running, workloads=workloads)
+    assert (facts.os_tag, facts.host_os_tag) == ("ubuntu22.04", "ubuntu22.04")
+
+
+@pytest.mark.parametrize(("made_for", "runtimes", "expected"), [
+    ("crio", ["containerd://2.1", "cri-o://1.33"], "crio"),
+    ("containerd", ["cri-o://1.33", "containerd://2.1"], "containerd"),
+    ("crio", ["containerd://2.1"], "containerd"),
+    ("", ["containerd://2.1", "cri-o://1.33"], "containerd"),
+    ("nonsense", ["cri-o://1.33"], "crio"),
+])
+def test_the_runtime_of_a_driver_stays_while_a_node_has_it(made_for: str, runtimes: list[str], expected: str) -> None:
+    nodes = [node(f"gpu-{number}", runtime=runtime) for number, runtime in enumerate(runtimes)]
+    facts = cluster_facts("ns", nodes, running=RunningDrivers(runtimes={"driver": made_for}))
+    assert facts.runtime_of_driver("driver") == expected
+    assert facts.runtime_of_driver("another") == facts.runtime
+
+
 def test_kernels_are_those_of_gpu_nodes_that_report_them() -> None:
     nodes = [
         node("a", kernel="6.8.0-45-generic", system="ubuntu 24.04"), node("b"), node("c"), node("d", kernel=""),
@@ -90,7 +136,8 @@ def test_kernels_are_those_of_gpu_nodes_that_report_them() -> None:
 
 
 def test_no_gpu_nodes() -> None:
-    facts = cluster_facts("ns", [node("a", gpu=False)], has_service_monitor_crd=True, config_maps={"c": ("k",)}, secrets=["s"])
+    facts = cluster_facts("ns", [node("a", gpu=False)], References(has_service_monitors=True, config_maps={"c": ("k",)},
+                                                                     secrets=frozenset({"s"})))
     assert not facts.has_gpu_nodes
     assert facts.os_tag == ""
     assert (facts.namespace, facts.has_service_monitor_crd, facts.config_maps, facts.secrets) == (

@@ -12,7 +12,7 @@ from gpuward.sandbox.samples import IMAGES, sample_policy
 _FIELDS: Final = ("driver", "driver.manager", "gds", "gdrcopy", "toolkit", "devicePlugin", "gfd", "dcgm", "dcgmExporter",
                   "migManager", "nodeStatusExporter", "validator")
 _VARIABLES: Final = (*IMAGES, "GDS_IMAGE", "GDRCOPY_IMAGE")
-_FACTS: Final = ClusterFacts(namespace="gpu-operator", has_gpu_nodes=True, os_tag="ubuntu22.04")
+_FACTS: Final = ClusterFacts(namespace="gpu-operator", has_gpu_nodes=True, os_tag="ubuntu22.04", host_os_tag="ubuntu22.04")
 
 
 def table() -> str:

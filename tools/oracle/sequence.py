@@ -45,7 +45,8 @@ MODES: Final[tuple[tuple[Path, tuple[Any, ...]], ...]] = (
 """What changes which objects there are: drawn more often than its share of the fields."""
 IMMUTABLE: Final = ("driverType", "usePrecompiled")
 FACTS: Final = ClusterFacts(
-    namespace=names.DEFAULT_NAMESPACE, os_tag="ubuntu22.04", has_gpu_nodes=True, has_service_monitor_crd=True,
+    namespace=names.DEFAULT_NAMESPACE, os_tag="ubuntu22.04", host_os_tag="ubuntu22.04", has_gpu_nodes=True,
+    has_service_monitor_crd=True,
     kernels=(NodeKernel("5.15.0-101-generic", "ubuntu22.04", "ubuntu22.04"),),
     config_maps=dict.fromkeys(CONFIG_MAPS, KEYS), secrets=frozenset(CONFIG_MAPS))
 AT_ONCE: Final = 0.0

@@ -210,6 +210,7 @@ class DaemonSetView(msgspec.Struct, frozen=True, gc=False):
     pod_digest: str = ""  # as of its revisions: of its template without labels and annotations; empty where that is not known
     image: str = ""
     system: str = ""  # the operating system that it was made for; empty where it does not say
+    runtime: str = ""  # the container runtime that it was made for; empty where it does not say
     shape: PodShape = PodShape()
     pull_secrets: tuple[str, ...] = ()
     node_selector: Mapping[str, str] = {}

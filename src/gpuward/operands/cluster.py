@@ -3,58 +3,108 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
 
 from gpuward import names
 from gpuward.model.placement import placement_of
-from gpuward.model.snapshot import Snapshot
+from gpuward.model.snapshot import References, Snapshot
 from gpuward.model.systems import kernel_of, system_of, tag_in, tag_of
 from gpuward.model.views import NodeView
+from gpuward.model.workloads import Workload, Workloads
 from gpuward.operands.facts import ClusterFacts, NodeKernel, Runtime
 
 RUNTIMES: Mapping[str, Runtime] = {"docker": "docker", "containerd": "containerd", "cri-o": "crio"}
 """Container runtimes by the name that the kubelet reports."""
+_TELLING: Final = (names.DEPLOY_DRIVER, names.DEPLOY_VGPU_MANAGER, names.DEPLOY_OPERANDS, names.WORKLOAD_CONFIG)
+"""The labels that tell which driver a node is to have."""
 
 
-def cluster_facts(namespace: str, nodes: Iterable[NodeView], *, driver_image: str = "", has_service_monitor_crd: bool = False,
-                  config_maps: Mapping[str, tuple[str, ...]] | None = None, secrets: Iterable[str] = ()) -> ClusterFacts:
+class RunningDrivers(msgspec.Struct, frozen=True):
+    """Say what the drivers that run were made for. An operating system stands at the end of an image, where it is known."""
+
+    image: str = ""
+    host_image: str = ""
+    """The vGPU manager's, which is replaced at once, under virtual machines too."""
+    runtimes: Mapping[str, str] = {}
+    """The container runtime that DaemonSets were made for, by name, where they say so."""
+
+
+_NONE, _UNKNOWN, _CONTAINERS = References(), RunningDrivers(), Workloads()
+
+
+def cluster_facts(namespace: str, nodes: Iterable[NodeView], references: References = _NONE, *,
+                  running: RunningDrivers = _UNKNOWN, workloads: Workloads = _CONTAINERS) -> ClusterFacts:
     """Return what rendering needs to know of a cluster with these nodes.
 
     Of nodes that differ the first by name decides, so that the same cluster always gives the same objects: the operating system
-    is that of the first GPU node that reports one; the runtime is containerd if any GPU node has it, else the first one's.
-    With the image of the running driver in `driver_image`, its operating system stays as long as any GPU node has it, or does not
-    say what it has: a node that comes or goes, or discovery that is away for a moment, must not replace the driver of all others.
+    of a driver is that of the first node that reports one and is to have this driver, or else of the first GPU node; the runtime
+    is containerd if any GPU node has it, else the first one's. What the drivers that run were made for stays as long as any such
+    node has it, or does not say what it has: a node that comes or goes, or discovery that is away for a moment, must not replace
+    the driver of all others.
     """
     gpu_nodes = _one_of_each(node for node in nodes if node.gpu_present)
-    tags = [tag for node in gpu_nodes if (tag := os_tag(node))]
-    stays = next((tag for tag in tags if driver_image.endswith(f"-{tag}")), "")
-    if tags and len(tags) < len(gpu_nodes):
-        stays = stays or tag_in(driver_image)
+    runtimes = [RUNTIMES[name] for node in gpu_nodes if (name := node.runtime.partition(":")[0]) in RUNTIMES]
+    driven = [node for node in gpu_nodes if _is_driven(node, workloads)]
+    hosts = [node for node in gpu_nodes if _is_host(node, workloads)]
     return ClusterFacts(
         namespace=namespace,
-        runtime=_runtime(gpu_nodes),
-        os_tag=stays or next(iter(tags), ""),
+        runtime=_runtime(runtimes),
+        driver_runtimes={name: kept for name, made_for in running.runtimes.items() for kept in runtimes if kept == made_for},
+        os_tag=_system(driven or gpu_nodes, running.image),
+        host_os_tag=_system(hosts or gpu_nodes, running.host_image),
         has_gpu_nodes=bool(gpu_nodes),
-        has_service_monitor_crd=has_service_monitor_crd,
+        has_service_monitor_crd=references.has_service_monitors,
         kernels=tuple(sorted({kernel for node in gpu_nodes if (kernel := _kernel(node))})),
-        config_maps=dict(config_maps or {}),
-        secrets=frozenset(secrets),
+        config_maps=references.config_maps,
+        secrets=references.secrets,
     )
 
 
-def running_image(snapshot: Snapshot, *, left: bool) -> str:
-    """Return the image of the driver DaemonSet, and at its end the operating system that this was made for: a digest does not
-    say it, nor does an image that somebody else put in. Without one it is the vGPU manager's, which is replaced at once, under
-    virtual machines too, or that of driver pods which were `left` behind: one with the operating system that most of them have.
+def running_drivers(snapshot: Snapshot, workloads: Workloads = _CONTAINERS, *, left: bool) -> RunningDrivers:
+    """Return what the driver DaemonSets that are there were made for: a digest does not say it, nor does an image that somebody
+    else put in. Without one it is what driver pods were made for that were `left` behind: that which most of them have.
     """
     images = {ds.name: f"{ds.image}-{ds.system}" if ds.system else ds.image for ds in snapshot.daemonsets}
-    found = images.get(names.DRIVER_APP) or images.get(names.VGPU_MANAGER_APP, "")
-    if found or not left:
-        return found
-    pods = [pod.driver_image for on_node in snapshot.pods.values() for pod in on_node
-            if pod.driver_image and pod.phase == "Running"]
-    systems = Counter(map(tag_in, pods))
-    return max(pods, key=lambda image: (systems[tag_in(image)], image), default="")
+    image, host_image = images.get(names.DRIVER_APP, ""), images.get(names.VGPU_MANAGER_APP, "")
+    if left:
+        image = image or _most_common(snapshot, lambda node: _is_driven(node, workloads))
+        host_image = host_image or _most_common(snapshot, lambda node: _is_host(node, workloads))
+    return RunningDrivers(image, host_image, {ds.name: ds.runtime for ds in snapshot.daemonsets if ds.runtime})
+
+
+def _most_common(snapshot: Snapshot, where: Callable[[NodeView], bool]) -> str:
+    found = [pod.driver_image for name, pods in snapshot.pods.items() for pod in pods
+             if pod.driver_image and pod.phase == "Running" and (node := snapshot.nodes.get(name)) is not None and where(node)]
+    systems = Counter(map(tag_in, found))
+    return max(found, key=lambda image: (systems[tag_in(image)], image), default="")
+
+
+def _is_driven(node: NodeView, workloads: Workloads) -> bool:
+    """Tell whether a node is to have the driver for containers, or still has it."""
+    label = node.labels.get(names.DEPLOY_DRIVER)
+    if label or node.labels.get(names.DEPLOY_OPERANDS) == "false":
+        return label == "true"
+    return workloads.wanted(node.labels.get(names.WORKLOAD_CONFIG)) is Workload.CONTAINER
+
+
+def _is_host(node: NodeView, workloads: Workloads) -> bool:
+    """Tell whether a node is to have the vGPU manager, or still has it."""
+    label = node.labels.get(names.DEPLOY_VGPU_MANAGER)
+    if label or node.labels.get(names.DEPLOY_OPERANDS) == "false":
+        return label == "true"
+    return workloads.wanted(node.labels.get(names.WORKLOAD_CONFIG)) is Workload.VM_VGPU
+
+
+def _system(nodes: Sequence[NodeView], image: str) -> str:
+    """Return the operating system of a driver for these nodes, of which those that run have this image."""
+    tags = [tag for node in nodes if (tag := os_tag(node))]
+    stays = next((tag for tag in tags if image.endswith(f"-{tag}")), "")
+    if tags and len(tags) < len(nodes):
+        stays = stays or tag_in(image)
+    return stays or next(iter(tags), "")
 
 
 def _one_of_each(nodes: Iterable[NodeView]) -> list[NodeView]:
@@ -63,7 +113,7 @@ def _one_of_each(nodes: Iterable[NodeView]) -> list[NodeView]:
     for node in nodes:
         label = node.labels.get
         kind = (node.runtime, label(names.NFD_OS_ID), label(names.NFD_OS_VERSION), label(names.NFD_KERNEL),
-                label(names.DRIVER_OS), label(names.DRIVER_KERNEL))
+                label(names.DRIVER_OS), label(names.DRIVER_KERNEL), *(label(key) for key in _TELLING))
         if node.name <= kinds.setdefault(kind, node).name:
             kinds[kind] = node
     return sorted(kinds.values(), key=lambda node: node.name)
@@ -81,6 +131,5 @@ def _kernel(node: NodeView) -> NodeKernel | None:
     return NodeKernel(version, system, tag_of(system)) if version and system else None
 
 
-def _runtime(gpu_nodes: Sequence[NodeView]) -> Runtime:
-    found = [RUNTIMES[name] for node in gpu_nodes if (name := node.runtime.partition(":")[0]) in RUNTIMES]
+def _runtime(found: Sequence[Runtime]) -> Runtime:
     return "containerd" if "containerd" in found or not found else found[0]

@@ -18,9 +18,10 @@ from gpuward.model.rights import missing_rights
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST
 from gpuward.model.views import NodeView, PolicyView
+from gpuward.model.workloads import Workload, Workloads
 from gpuward.operands.applied import not_applied
 from gpuward.operands.changes import Prepared, changes, prepare
-from gpuward.operands.cluster import cluster_facts, running_image
+from gpuward.operands.cluster import cluster_facts, running_drivers
 from gpuward.operands.driver.kernels import homeless, is_left_behind, left_daemon_sets, removal, stale_driver_daemon_sets
 from gpuward.operands.driver.switched_off import switched_off, while_needed
 from gpuward.operands.driver.unwanted import ending
@@ -132,16 +133,13 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
 
 
 def _facts(snapshot: Snapshot, policy: ClusterPolicy) -> ClusterFacts:
-    seen, driver = snapshot.references, policy.spec.driver
+    driver, sandboxes = policy.spec.driver, policy.spec.sandbox_workloads
     chosen = driver.is_precompiled and not driver.is_left_to_nvidia_drivers
-    return cluster_facts(
-        snapshot.namespace,
-        placed_nodes(snapshot, Placing(precompiled=True)) if chosen else snapshot.nodes.values(),
-        driver_image=running_image(snapshot, left=driver.is_enabled and not (chosen or driver.is_left_to_nvidia_drivers)),
-        has_service_monitor_crd=seen.has_service_monitors,
-        config_maps=seen.config_maps,
-        secrets=seen.secrets,
-    )
+    workloads = Workloads(sandboxes.is_enabled, Workload(sandboxes.default_workload))
+    left = driver.is_enabled and not (chosen or driver.is_left_to_nvidia_drivers)
+    nodes = placed_nodes(snapshot, Placing(precompiled=True)) if chosen else snapshot.nodes.values()
+    return cluster_facts(snapshot.namespace, nodes, snapshot.references,
+                         running=running_drivers(snapshot, workloads, left=left), workloads=workloads)
 
 
 def _missing(active: ActivePolicy, snapshot: Snapshot, images: Mapping[str, str], memory: OperandMemory) -> Sequence[Action]:

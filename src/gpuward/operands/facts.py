@@ -33,8 +33,13 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     """Where the operator runs and its operands go."""
     runtime: Runtime = "containerd"
+    driver_runtimes: Mapping[str, Runtime] = {}
+    """The container runtime of driver DaemonSets that were made for one which some GPU node still has, by their names."""
     os_tag: str = ""
-    """ID and VERSION_ID of the first GPU node by name, such as ubuntu22.04 or rhel9; empty without GPU nodes."""
+    """ID and VERSION_ID of the nodes for which the ClusterPolicy's driver is, such as ubuntu22.04 or rhel9; empty without GPU
+    nodes."""
+    host_os_tag: str = ""
+    """The same of the nodes for which the vGPU manager is."""
     has_gpu_nodes: bool = False
     """Without GPU nodes no DaemonSet is made, and none is removed."""
     has_service_monitor_crd: bool = False
@@ -49,6 +54,10 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     def os_id(self) -> str:
         """Return the operating system's ID, such as ubuntu."""
         return self.os_tag.rstrip("0123456789.")
+
+    def runtime_of_driver(self, daemonset: str) -> Runtime:
+        """Return the container runtime for which the mounts of a driver's DaemonSet are chosen."""
+        return self.driver_runtimes.get(daemonset, self.runtime)
 
     def config_map_keys(self, field: str, name: str) -> tuple[str, ...]:
         """Return the sorted keys of a ConfigMap that `field` of a policy names.

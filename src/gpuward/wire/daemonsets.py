@@ -111,6 +111,7 @@ def daemonset_view(raw: bytes | msgspec.Raw) -> DaemonSetView:
         pod_digest=_pod_digest(_template_of.decode(raw).spec.template),
         image=next((container.image for container in ds.spec.template.spec.containers), ""),
         system=(meta.annotations or {}).get(names.DRIVER_OS, ""),
+        runtime=(meta.annotations or {}).get(names.DRIVER_RUNTIME, ""),
         shape=ds.spec.template.spec.shape,
         pull_secrets=tuple(one.name for one in ds.spec.template.spec.image_pull_secrets or () if one.name),
         node_selector=ds.spec.template.spec.node_selector or {},

@@ -57,7 +57,8 @@ def objects(ctx: Context) -> list[Json]:
 
 
 def _daemon_set(ctx: Context, variant: Variant) -> Json:
-    made_for = {} if variant.kernel else {names.DRIVER_OS: ctx.facts.os_tag}
+    runtime = driver_options.made_for_runtime(ctx.facts.os_id, ctx.facts.runtime_of_driver(variant.name))
+    made_for = {} if variant.kernel else {names.DRIVER_OS: ctx.facts.os_tag, **runtime}
     frame = DaemonSetFrame(
         name=variant.name, app=DAEMON_SET, component="driver", account=ACCOUNT, on_delete=True,
         selector=variant.selector,

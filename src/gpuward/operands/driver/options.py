@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gpuward import names
 from gpuward.crd.shapes import Probe
 from gpuward.errors import PolicyError
 from gpuward.operands.common import add_volume, set_env
-from gpuward.operands.facts import Context
+from gpuward.operands.facts import Context, Runtime
 from gpuward.operands.objects import Json, config_map_volume, find, host_path, mount, secret_volume, volume_name
 
 MODULES_DIR = "/drivers"
@@ -109,7 +110,9 @@ def fill_host_packages(ctx: Context, pod: Json, container: Json) -> None:
     add_config_volume(ctx, pod, "spec.driver.repoConfig.configMapName", driver.repo_config.config_map_name)
     add_config_volume(ctx, pod, "spec.driver.certConfig.name", driver.cert_config.name)
     fill_secret_env(ctx, container)
-    for number, (inside, outside, kind) in enumerate(_subscriptions(ctx)):
+    runtime = ctx.facts.runtime_of_driver(names.DRIVER_APP)
+    own_repositories = bool(driver.repo_config.config_map_name)
+    for number, (inside, outside, kind) in enumerate(subscriptions(ctx.facts.os_id, runtime, own_repositories=own_repositories)):
         name = f"subscription-config-{number}"
         container["volumeMounts"].append(mount(name, inside, read_only=True))
         pod["volumes"].append(host_path(name, outside, kind))
@@ -167,9 +170,13 @@ def add_config_volume(ctx: Context, pod: Json, field: str, config_map: str) -> N
         add_volume(pod, volume, field, config_map)
 
 
-def _subscriptions(ctx: Context) -> tuple[tuple[str, str, str], ...]:
+def subscriptions(os_id: str, runtime: Runtime, *, own_repositories: bool) -> tuple[tuple[str, str, str], ...]:
     """Return the subscription files to mount. Own repositories stand in for a RHEL subscription, which CRI-O mounts itself."""
-    os_id = "sles" if ctx.facts.os_id == "sl-micro" else ctx.facts.os_id
-    if os_id == "rhel" and (ctx.facts.runtime == "crio" or ctx.spec.driver.repo_config.config_map_name):
+    if os_id == "rhel" and (runtime == "crio" or own_repositories):
         return ()
-    return SUBSCRIPTIONS.get(os_id, ())
+    return SUBSCRIPTIONS.get("sles" if os_id == "sl-micro" else os_id, ())
+
+
+def made_for_runtime(os_id: str, runtime: Runtime) -> dict[str, str]:
+    """Return the annotation of a driver's DaemonSet that says for which runtime `subscriptions` were chosen, where it matters."""
+    return {names.DRIVER_RUNTIME: runtime} if os_id == "rhel" else {}

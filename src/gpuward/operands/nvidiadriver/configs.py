@@ -8,9 +8,9 @@ import msgspec
 
 from gpuward.crd.nvidiadriver import NVIDIADriver, NVIDIADriverSpec
 from gpuward.errors import PolicyError
-from gpuward.operands.driver.options import LICENCE, LICENCE_TOKEN, MODULES_DIR, PACKAGE_DIRS, SUBSCRIPTIONS, TOPOLOGY
-from gpuward.operands.facts import ClusterFacts
-from gpuward.operands.nvidiadriver.pools import Pool
+from gpuward.operands.driver.options import LICENCE, LICENCE_TOKEN, MODULES_DIR, PACKAGE_DIRS, TOPOLOGY, subscriptions
+from gpuward.operands.facts import ClusterFacts, Runtime
+from gpuward.operands.nvidiadriver.pools import Pool, app_name
 from gpuward.operands.objects import Json, config_map_volume, host_path, mount, secret_volume, volume_name
 
 
@@ -28,6 +28,11 @@ class DriverContext(msgspec.Struct, frozen=True):
     def spec(self) -> NVIDIADriverSpec:
         """Return the NVIDIADriver's spec."""
         return self.driver.spec
+
+    @property
+    def runtime(self) -> Runtime:
+        """Return the container runtime for which the mounts are chosen."""
+        return self.facts.runtime_of_driver(app_name(self.driver, self.pool))
 
 
 class Configs(msgspec.Struct, frozen=True):
@@ -85,11 +90,8 @@ def _add_config_map(ctx: DriverContext, made: Configs, field: str, name: str, di
 
 
 def _add_subscriptions(ctx: DriverContext, made: Configs) -> None:
-    """Mount the host's subscription. Own repositories stand in for a RHEL subscription, which CRI-O mounts itself."""
-    system = "sles" if ctx.pool.os_id == "sl-micro" else ctx.pool.os_id
-    if system == "rhel" and (ctx.facts.runtime == "crio" or ctx.spec.repo_config.name):
-        return
-    for number, (inside, outside, kind) in enumerate(SUBSCRIPTIONS.get(system, ())):
+    found = subscriptions(ctx.pool.os_id, ctx.runtime, own_repositories=bool(ctx.spec.repo_config.name))
+    for number, (inside, outside, kind) in enumerate(found):
         name = f"subscription-config-{number}"
         made.add(host_path(name, outside, kind), [mount(name, inside, read_only=True)])
 

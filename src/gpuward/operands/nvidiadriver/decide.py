@@ -16,7 +16,7 @@ from gpuward.model.placement import placed_nodes
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, Ref
 from gpuward.operands.changes import Prepared, changes, prepare
-from gpuward.operands.cluster import cluster_facts
+from gpuward.operands.cluster import cluster_facts, running_drivers
 from gpuward.operands.decide import awaits_labels
 from gpuward.operands.driver.pod import STARTUP_PROBE
 from gpuward.operands.facts import ClusterFacts
@@ -173,9 +173,9 @@ def _render(each: ActiveDriver, policies: PoliciesInForce, snapshot: Snapshot, n
     """Render once for each version, pools and facts, as most passes change none of them."""
     driver = each.followed
     assert driver is not None
-    seen, policy = snapshot.references, policies.policy.followed
+    policy = policies.policy.followed
     pools = pools_of(driver, nodes)
-    facts = cluster_facts(snapshot.namespace, nodes, config_maps=seen.config_maps, secrets=seen.secrets)
+    facts = cluster_facts(snapshot.namespace, nodes, snapshot.references, running=running_drivers(snapshot, left=False))
     root = policy.spec.host_paths.root_fs if policy is not None else "/"
     outlives, there = _outlives(each, policies), there_for(each.view, snapshot)
     key = (each.view.uid, each.view.generation, each.last, pools, facts, root, outlives, there)

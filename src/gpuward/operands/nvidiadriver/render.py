@@ -10,6 +10,7 @@ from gpuward.errors import PolicyError
 from gpuward.operands import rbac, scripts
 from gpuward.operands.driver import operand as driver
 from gpuward.operands.driver.kernels import sanitized
+from gpuward.operands.driver.options import made_for_runtime
 from gpuward.operands.driver.pod import CONTAINER, STARTUP_PROBE
 from gpuward.operands.facts import ClusterFacts
 from gpuward.operands.nvidiadriver.configs import DriverContext
@@ -83,13 +84,14 @@ def _with_state(obj: Json) -> Json:
 def _daemon_set(ctx: DriverContext, account: str) -> Json:
     spec, app = ctx.spec, app_name(ctx.driver, ctx.pool)
     labels = {**_users_labels(spec), **_labels(ctx.pool, app), names.COMPONENT_LABEL: _component(spec)}
+    made_for = {} if ctx.pool.kernel else made_for_runtime(ctx.pool.os_id, ctx.runtime)
     shown = {"kubectl.kubernetes.io/default-container": CONTAINER}
     template = {"metadata": metadata("", "", labels, {**shown, **spec.annotations}),
                 "spec": pod_spec(ctx, account)}
     del template["metadata"]["name"]
     return {
         "apiVersion": "apps/v1", "kind": "DaemonSet",
-        "metadata": metadata(app, ctx.facts.namespace, labels, {"openshift.io/scc": account, **spec.annotations}),
+        "metadata": metadata(app, ctx.facts.namespace, labels, {"openshift.io/scc": account, **spec.annotations, **made_for}),
         "spec": {"selector": {"matchLabels": {"app": app}}, "updateStrategy": {"type": "OnDelete"}, "template": template},
     }
 

@@ -47,7 +47,7 @@ def objects(ctx: Context) -> list[Json]:
     if ctx.facts.has_gpu_nodes:
         frame = DaemonSetFrame(
             name=DAEMON_SET, component="vgpu-manager", account=ACCOUNT,
-            annotations={"openshift.io/scc": ACCOUNT, names.DRIVER_OS: ctx.facts.os_tag},
+            annotations={"openshift.io/scc": ACCOUNT, names.DRIVER_OS: ctx.facts.host_os_tag},
             template_annotations={"kubectl.kubernetes.io/default-container": CONTAINER},
         )
         made.append(daemon_set(ctx, frame, _pod(), _fill))
@@ -101,8 +101,8 @@ def _fill(ctx: Context, template: Json) -> None:
     container = find(pod["containers"], CONTAINER)
     fill_manager(ctx, pod, _MANAGER, section.driver_manager, section.resources)
     reference = images.resolve("spec.vgpuManager", section, "VGPU_MANAGER_IMAGE", ctx.images)
-    image = images.with_os_tag(reference, ctx.facts.os_tag)
-    if image != reference and not ctx.facts.os_tag:
+    image = images.with_os_tag(reference, ctx.facts.host_os_tag)
+    if image != reference and not ctx.facts.host_os_tag:
         raise NotDiscovered("spec.vgpuManager", "", f"{NOT_DISCOVERED} its operating system: {how_to_label(with_gpu=False)}")
     set_image(pod, container, image, section)
     set_resources(container, section.resources)
