@@ -10,8 +10,8 @@ from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, cpu_node, gpu_node
 from gpuward.sandbox.gpus import gpus_wanted
 from tools.simulate import modes
 from tools.simulate.modes import MODES, Mode
-from tools.simulate.people import NVIDIA_DRIVERS, POLICIES, POLICY, People, is_driver
-from tools.simulate.policies import RACK, VERSIONS, policy_in_force, rack_of
+from tools.simulate.people import POLICIES, POLICY, People, is_driver
+from tools.simulate.policies import NVIDIA_DRIVERS, RACK, VERSIONS, policy_in_force, rack_of
 
 if TYPE_CHECKING:
     from random import Random

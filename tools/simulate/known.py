@@ -12,11 +12,12 @@ from gpuward.crd.conversion import upgrade_policy
 from gpuward.crd.driver_upgrade import DriverUpgradePolicy, NVIDIADriverUpgradePolicy
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.rollout import DeviceHolders
-from tools.simulate.policies import BROKEN_LIMIT, is_broken
+from tools.simulate.policies import BROKEN_LIMIT, NVIDIA_DRIVERS, is_broken
 
 if TYPE_CHECKING:
     from tools.simulate.history import History
     from tools.simulate.process import Knower, Process
+    from tools.simulate.world import SimulatedWorld
 
 Object = dict[str, Any]
 
@@ -89,6 +90,17 @@ def kept_policies(process: Process, history: History, node: str) -> list[Upgrade
     found = [*history.policies(process), *_drivers(node, process, history)]
     now = followed(each for each in _drivers(node, process, history))
     return [*now, *(noted_policy(policy) for policy in found if policy is not None)]
+
+
+def is_noted(owner: str, world: SimulatedWorld) -> bool:
+    """Tell whether the DaemonSet of an NVIDIADriver that is gone says that upgrades were on: that is what a process goes by that
+    came later, though the NVIDIADriver said otherwise last, to nobody.
+    """
+    if not owner or world.sandbox.store.find(NVIDIA_DRIVERS, None, owner) is not None:
+        return False
+    daemonsets = world.sandbox.store.list("daemonsets.apps", names.DEFAULT_NAMESPACE)
+    theirs = [ds for ds in daemonsets if ds["spec"]["template"]["spec"].get("nodeSelector", {}).get(names.DRIVER_OWNER) == owner]
+    return any(noted_policy(ds).auto_upgrade for ds in theirs)
 
 
 def noted_policy(policy: Object) -> UpgradePolicy:

@@ -105,7 +105,7 @@ def gives_up_after(world: SimulatedWorld, node: str) -> float | None:
     behaviour, sight = (settings or {}).get("behaviour"), world.watch.history.now(node)
     if behaviour not in ("Skip", "Fail") or any(map(is_broken, world.watch.history.settings_since(version))):
         return None
-    if sight is None or sight.state not in LEAVING or is_paused(world.leader, world.watch.history, node):
+    if sight is None or sight.state not in LEAVING or is_paused(world.leader, world, node):
         return None
     pods = world.driver_pods(node)
     untouched = len(pods) == 1 and not pods[0]["metadata"].get("deletionTimestamp") and _is_ready(pods[0])
@@ -134,7 +134,7 @@ def wrong_staging_pod(pod: Object, process: Process, world: SimulatedWorld) -> s
     view = world.watch.history.view(node, process)
     # An idle node is moved though upgrades are off, where its NVIDIADriver is gone.
     moves = view is not None and bool(view.owner) and world.watch.history.is_gone(process, view.owner)
-    if is_paused(process, world.watch.history, node) and not moves:
+    if is_paused(process, world, node) and not moves:
         return "upgrades are off"
     if view is not None and view.skipped:
         return "the node is to be skipped"

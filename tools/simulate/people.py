@@ -16,7 +16,7 @@ from kubesandbox.sim.objects import is_ready
 from kubesandbox.sim.programs import RUN_SECONDS
 from kubesandbox.store import Event
 from tools.simulate.gangs import GANG, SIZE
-from tools.simulate.policies import is_broken
+from tools.simulate.policies import NVIDIA_DRIVERS, is_broken
 
 if TYPE_CHECKING:
     from tools.simulate.scenario import Fault, Scenario
@@ -29,7 +29,6 @@ POLICY: Final = "cluster-policy"
 POLICIES: Final = "clusterpolicies.nvidia.com"
 ROLLOUTS: Final = "rolloutpolicies.gpuward.io"
 BUDGETS: Final = "poddisruptionbudgets.policy"
-NVIDIA_DRIVERS: Final = "nvidiadrivers.nvidia.com"
 DEPLOYMENTS: Final = "deployments.apps"
 DAEMONSETS: Final = "daemonsets.apps"
 CLAIMS: Final = "resourceclaims.resource.k8s.io"

@@ -15,6 +15,7 @@ from tools.simulate.prometheus import check
 
 Object = dict[str, Any]
 
+NVIDIA_DRIVERS: Final = "nvidiadrivers.nvidia.com"
 VERSIONS: Final = ("595.91.07", "595.91.08", "600.10.01", "600.20.02")
 BROKEN_LIMIT: Final = "abc"
 """A value of maxUnavailable that the CRD lets pass and nobody can follow."""

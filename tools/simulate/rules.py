@@ -13,9 +13,8 @@ from gpuward.model.states import TRANSITIONS, UNDISTURBED, State, parse_state
 from tools.simulate import patience, said
 from tools.simulate.admissions import domains_hold, parallel_limit_holds, unavailable_limit_holds, who_starts_is_in_the_ledger
 from tools.simulate.history import History, Sight, admits
-from tools.simulate.known import kept_policies, known_policies, known_settings, noted_policy, turns_drivers_off
+from tools.simulate.known import is_noted, kept_policies, known_policies, known_settings, turns_drivers_off
 from tools.simulate.leaving import users_of
-from tools.simulate.people import NVIDIA_DRIVERS
 from tools.simulate.waves import a_driver_goes_no_further_than_the_canary_before_it_runs
 from tools.simulate.windows import nobody_starts_outside_the_windows
 
@@ -114,7 +113,7 @@ def nobody_starts_who_must_wait(change: NodeChange, world: SimulatedWorld) -> st
     policies = [policy for policy in known_policies(change.writer, change.history, change.node) if policy is not None]
     if not policies:
         return "the policy cannot be followed"
-    said = any(policy.auto_upgrade for policy in policies) or _is_noted(change, world)
+    said = any(policy.auto_upgrade for policy in policies) or is_noted(change.before.owner, world)
     if not said and not _loses_an_idle_driver(change, world):
         return "upgrades are off"
     if all(settings is None for settings in known_settings(change.writer, change.history)):
@@ -125,18 +124,6 @@ def nobody_starts_who_must_wait(change: NodeChange, world: SimulatedWorld) -> st
     if view is not None and not view.ready:
         return "it is not Ready"
     return None
-
-
-def _is_noted(change: NodeChange, world: SimulatedWorld) -> bool:
-    """Tell whether the DaemonSet of an NVIDIADriver that is gone says that upgrades were on: that is what a process goes by that
-    came later, though the NVIDIADriver said otherwise last, to nobody.
-    """
-    owner = change.before.owner
-    if not owner or world.sandbox.store.find(NVIDIA_DRIVERS, None, owner) is not None:
-        return False
-    daemonsets = world.sandbox.store.list("daemonsets.apps", names.DEFAULT_NAMESPACE)
-    theirs = [ds for ds in daemonsets if ds["spec"]["template"]["spec"].get("nodeSelector", {}).get(names.DRIVER_OWNER) == owner]
-    return any(noted_policy(ds).auto_upgrade for ds in theirs)
 
 
 def _loses_an_idle_driver(change: NodeChange, world: SimulatedWorld) -> bool:

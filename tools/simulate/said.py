@@ -14,7 +14,7 @@ import msgspec
 from gpuward import names
 from gpuward.model.approved_plan import ApprovedPlan, decoded
 from gpuward.model.record import Record
-from tools.simulate.known import known_policies, leaves_drivers
+from tools.simulate.known import is_noted, known_policies, leaves_drivers
 from tools.simulate.leaving import users_of
 from tools.simulate.waves import is_later, waves_since
 
@@ -144,12 +144,14 @@ def nobody_is_cordoned_in_a_pause(change: NodeChange, world: SimulatedWorld) -> 
     users = [user for user in users_of(machine) if user not in left]
     if not users:
         return None
-    return f"upgrades are off, and {', '.join(users[:3])} run" if is_paused(change.writer, change.history, change.node) else None
+    return f"upgrades are off, and {', '.join(users[:3])} run" if is_paused(change.writer, world, change.node) else None
 
 
-def is_paused(process: Process, history: History, node: str) -> bool:
+def is_paused(process: Process, world: SimulatedWorld, node: str) -> bool:
     """Tell whether a process has known for a while that upgrades are off, by whatever the driver of a node may follow from."""
-    knowers = process.lately()
+    knowers, history = process.lately(), world.watch.history
+    if any(is_noted(owner, world) for owner in history.owners(node, process)):
+        return False
     for knower in knowers:
         policies = known_policies(knower, history, node)
         if not policies or any(policy is None or policy.auto_upgrade for policy in policies):
@@ -160,7 +162,7 @@ def is_paused(process: Process, history: History, node: str) -> bool:
 def forbidden_to_empty(node: str, process: Process, world: SimulatedWorld) -> str | None:
     """Say why no pod of a node may be evicted now, whatever the pod."""
     history = world.watch.history
-    if is_paused(process, history, node):
+    if is_paused(process, world, node):
         return "upgrades are off"
     began, sights = world.watch.began.get(node), history.sights(node)
     if began is None or not sights or not sights[-1].in_progress:

@@ -32,7 +32,8 @@ from tools.simulate.loops import Loops
 from tools.simulate.machines import Machines
 from tools.simulate.made import CLUSTER, LEFT_OUT
 from tools.simulate.notices import Notices
-from tools.simulate.people import NVIDIA_DRIVERS, POLICIES, ROLLOUTS, is_driver
+from tools.simulate.people import POLICIES, ROLLOUTS, is_driver
+from tools.simulate.policies import NVIDIA_DRIVERS
 from tools.simulate.rules import NodeChange
 
 if TYPE_CHECKING:

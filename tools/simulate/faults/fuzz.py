@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from gpuward import names
 from tools.simulate import wild
 from tools.simulate.faults.kinds import End, kind
-from tools.simulate.people import DAEMONSETS, NVIDIA_DRIVERS, POLICIES, POLICY
+from tools.simulate.people import DAEMONSETS, POLICIES, POLICY
+from tools.simulate.policies import NVIDIA_DRIVERS
 
 if TYPE_CHECKING:
     from tools.simulate.scenario import Fault

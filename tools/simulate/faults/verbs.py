@@ -9,8 +9,7 @@ from gpuward import names
 from gpuward.model.states import State
 from tools.simulate import modes
 from tools.simulate.faults.kinds import VERBS, End, kind
-from tools.simulate.people import NVIDIA_DRIVERS
-from tools.simulate.policies import VERSIONS
+from tools.simulate.policies import NVIDIA_DRIVERS, VERSIONS
 
 if TYPE_CHECKING:
     from tools.simulate.drives import Governor
