@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gpuward import names
 from gpuward.kube import resources
 from tests.journeys.looking import condition_of, explanation_of, headline_of, reason_of
 from tests.journeys.stage import NEW, Stage, on_stage
@@ -57,6 +58,21 @@ async def test_nodes_behind_one_that_was_done_and_keeps_its_driver_pod_away_do_n
     assert "nodes that are out of service use maxUnavailable up" in await headline_of(stage)
     await stage.user.patch_merge(resources.NODES, "gpu-2", {"spec": {"taints": None}})
     await stage.upgraded()
+
+
+@on_stage(gpu_nodes=3, upgrade={"maxUnavailable": 1})
+async def test_explain_names_a_node_that_was_done_and_gets_no_driver_pod_to_those_behind_it(stage: Stage) -> None:
+    """As for a quota, or Pod Security here: how long that has been so, and whether it will last, nothing tells."""
+    await stage.installed()
+    await stage.user.patch_merge(resources.NAMESPACES, names.DEFAULT_NAMESPACE, {
+        "metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}})
+    await stage.user.delete(resources.PODS, stage.driver_pod("gpu-2")["metadata"]["name"], names.DEFAULT_NAMESPACE)
+    await stage.until(lambda: stage.hold("gpu-2") == "DriverPodMissing")
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-1") == "UnavailableLimit")
+    notes = (await explanation_of(stage, "gpu-1")).notes
+    assert [note for note in notes if note.startswith("gpu-2 takes part of that room without being under way")]
+    assert not [note for note in notes if "without anybody's help" in note]
 
 
 @pytest.mark.parametrize("key", [

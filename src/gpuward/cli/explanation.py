@@ -14,6 +14,7 @@ from gpuward.cli.look import Picture
 from gpuward.cli.podwords import PodWords
 from gpuward.cli.rollouts import PolicyRollout
 from gpuward.cli.unselected import corrections, selection
+from gpuward.cli.view import some
 from gpuward.labels.discovery import told_of_loss
 from gpuward.model.actions import PatchNode
 from gpuward.model.driver import ANEW, driver_daemonsets, going
@@ -31,7 +32,7 @@ from gpuward.model.uncordoned import UNCORDONED, lacks_cordon
 from gpuward.model.undrainable import Behaviour
 from gpuward.model.unserved import NotSelected
 from gpuward.model.views import DaemonSetView, NodeView, PodView
-from gpuward.model.waits import InvalidPolicy, OnPod
+from gpuward.model.waits import InvalidPolicy, Limit, OnPod
 from gpuward.model.withheld import is_withheld
 from gpuward.model.workloads import Workload, WorkloadKept, is_for_virtual_machines, workload_of
 from gpuward.operands.cluster import os_tag
@@ -108,7 +109,7 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
         failure=facts.record.failure,
         cordon=_owner(facts),
         pods=leaving_pods(facts, upgrades, snapshot, plan.nodes[name].hold),
-        notes=(*bare.notes, *(prospects(plan.nodes[name], upgrades, facts.to_evict.pods) if not picture.idle else ()),
+        notes=(*bare.notes, *(prospects(plan.nodes[name], upgrades, facts.to_evict.pods, plan) if not picture.idle else ()),
                *([f"{UNCORDONED}: new pods may come to it"] if lacks_cordon(node) else []),
                *told_of_unserved(name, plan, snapshot), *told_of_plugin(node, picture.active),
                *_notes(facts, picture, knows_budgets)),
@@ -273,10 +274,16 @@ def _owner(node: NodeFacts) -> CordonOwner | None:
     return CordonOwner.OTHER if node.cordon_is_foreign else node.record.cordon
 
 
-def prospects(status: NodeStatus, policy: UpgradePolicy, leaving: Iterable[PodView] = ()) -> Iterator[str]:
+def prospects(status: NodeStatus, policy: UpgradePolicy, leaving: Iterable[PodView] = (), plan: Plan | None = None
+              ) -> Iterator[str]:
     """Tell what becomes of a node that waits for something that nobody needs to do, if the pods that leave do not come back."""
     reason = status.hold.reason if status.hold is not None else None
-    if reason is not None and reason.is_turn and status.turn > MOST_STEPS:
+    bare = _bare(status, plan) if reason is Reason.UNAVAILABLE_LIMIT and plan is not None else []
+    if bare:
+        take = "takes" if len(bare) == 1 else "take"
+        yield (f"{some(bare)} {take} part of that room without being under way, as no DaemonSet makes a driver pod there: "
+               f"`gpuward explain {bare[0]}` tells why")
+    elif reason is not None and reason.is_turn and status.turn > MOST_STEPS:
         yield f"{status.turn - 1} nodes start before it: its turn comes without anybody's help"
     if reason is Reason.EVICTING and not any(pod.comes_back for pod in leaving):
         kept = [pod for pod in leaving if pod.kept_by_finalizers]
@@ -290,6 +297,13 @@ def prospects(status: NodeStatus, policy: UpgradePolicy, leaving: Iterable[PodVi
     if reason is Reason.JOBS_RUNNING and status.hold is not None:
         end = " or their time is up" if status.hold.until is not None else ""
         yield f"nothing has to be done: the node goes on as soon as its jobs are complete{end}"
+
+
+def _bare(status: NodeStatus, plan: Plan) -> list[str]:
+    """Return the nodes without a driver pod that are not under way and take the room for which a node waits."""
+    what = status.hold.what if status.hold is not None else None
+    theirs = isinstance(what, Limit) and not what.driver
+    return [name for name, one in plan.nodes.items() if one.podless and one.state in AT_REST] if theirs else []
 
 
 def _at_the_end(status: NodeStatus, policy: UpgradePolicy) -> str:
