@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuward import errors
 from kubesandbox import messages
 from kubesandbox.messages import Answer, Request, Stream
-from tests.journeys.looking import screen_of, status_of
+from tests.journeys.looking import explanation_of, screen_of, status_of
 from tests.journeys.stage import NEW, OLD, Proceed, Stage, on_stage
 from tests.journeys.test_nvidiadriver import ALL_AT_ONCE, label_pools, make, nvidia_driver, set_driver
 
@@ -32,6 +32,7 @@ async def test_it_is_told_where_all_writes_of_the_operator_are_refused(stage: St
     (warning,) = (await status_of(stage))["warnings"]
     assert warning.startswith(f"{NOT_YET} ClusterPolicy cluster-policy yet (generation 2, it speaks of 1)")
     assert any(line.startswith(f"warning: {NOT_YET}") for line in await screen_of(stage))
+    assert (await explanation_of(stage, "gpu-1")).notes[0] == warning
     stage.transport.interfere = lambda request, proceed: proceed()
     await stage.upgraded(NEW)
     await stage.rest(60)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gpuward import names
+from gpuward.cli.readiness import words_of_readiness
 from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
@@ -48,6 +49,9 @@ async def test_a_node_that_stops_being_ready_in_mid_upgrade_does_not_stop_the_ot
     await stage.until(lambda: others_are_done(stage, "gpu-1"))
     assert len(stage.warnings("Node is held", node="gpu-1")) == 1
     assert stage.hold("gpu-1") == "NodeNotReady"
+    (said,) = await words_of_readiness(stage.user, (await explanation_of(stage, "gpu-1")).node)
+    assert said.startswith("its condition Ready is Unknown since 2026-01-01T")
+    assert said.endswith("Z: NodeStatusUnknown: Kubelet stopped posting node status.")
     assert stage.state("gpu-1") in (State.POD_RESTART_REQUIRED, State.VALIDATION_REQUIRED)
     stage.sandbox.reconnect("gpu-1")
     await stage.upgraded()

@@ -8,7 +8,7 @@ import pytest
 
 from gpuward import names
 from tests.cli.test_check import checked, lines
-from tests.journeys.looking import condition_of, headline_of
+from tests.journeys.looking import condition_of, explanation_of, headline_of
 from tests.journeys.stage import Stage, on_stage
 from tests.journeys.test_withheld import set_driver
 
@@ -74,3 +74,17 @@ async def test_nodes_with_the_label_of_a_gpu_alone_are_no_fault_of_the_policy(st
     assert problem.startswith("fail policy ClusterPolicy cluster-policy cannot be followed: no GPU node has labels of its "
                               "operating system -> install node feature discovery, or label nodes")
     assert "kubectl edit" not in problem
+
+
+@on_stage(gpu_nodes=2, upgrade={"maxUnavailable": 0})
+async def test_explain_does_not_send_people_to_the_policy_for_labels_of_nodes(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to()
+    await stage.rest(60)
+    for number in (1, 2):
+        for key in (names.NFD_OS_ID, names.NFD_OS_VERSION):
+            await stage.label(f"gpu-{number}", key, None)
+    await stage.until(lambda: stage.hold("gpu-1") == "InvalidPolicy")
+    (remedy,) = (await explanation_of(stage, "gpu-1")).remedies
+    assert remedy.do.startswith("ClusterPolicy cluster-policy cannot be followed: no GPU node has labels of its operating system")
+    assert remedy.commands == ()

@@ -20,6 +20,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.operands.rollout import MOST_NODES
 from gpuward.report.groups import Group
 from gpuward.report.pools import PoolReport, pool_reports
+from gpuward.report.takenup import not_taken_up
 
 GAP = 2
 INDENT = 2
@@ -48,6 +49,8 @@ async def _drivers(kubeconfig: str | None, context: str | None, namespace: str, 
         return
     shown = console()
     shown.print(styled(headline(picture)), soft_wrap=True)
+    for told in not_taken_up(picture.drivers):
+        say_sentence(told, INDENT, shown)
     if pools:
         shown.print(pool_table(pools, shown.width))
         for problem in problems_of(pools):

@@ -15,7 +15,7 @@ from gpuward.cli.podwords import PodWords
 from gpuward.cli.rollouts import PolicyRollout
 from gpuward.cli.unselected import corrections, selection
 from gpuward.cli.view import some
-from gpuward.labels.discovery import told_of_loss
+from gpuward.labels.discovery import NOT_DISCOVERED, told_of_loss
 from gpuward.model.actions import PatchNode
 from gpuward.model.driver import ANEW, driver_daemonsets, going
 from gpuward.model.operand_pods import failing, unready_operands
@@ -38,6 +38,7 @@ from gpuward.model.workloads import Workload, WorkloadKept, is_for_virtual_machi
 from gpuward.operands.cluster import os_tag
 from gpuward.policy.refused import ending, refusal, refusals
 from gpuward.report.nodes import NOTHING_GOES_ON, NodeReport, node_reports
+from gpuward.report.takenup import not_taken_up
 from gpuward.report.versions import loaded_version
 from gpuward.report.warned import told_of_plugin, told_of_unserved
 from gpuward.upgrade.at_its_time import at_its_time
@@ -94,7 +95,8 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
     node = snapshot.nodes[name]
     workloads = picture.active.workloads
     unknown = workloads.unknown(node) if workloads is not None else ""
-    bare = Explanation(node, picture.now, _policy(picture, upgrades, name), notes=(unknown,) if unknown else ())
+    bare = Explanation(node, picture.now, _policy(picture, upgrades, name),
+                       notes=(*not_taken_up(picture.drivers), *([unknown] if unknown else ())))
     facts = next((facts for facts in gather(snapshot, upgrades) if facts.node.name == name), None)
     if facts is None:
         found = _of_unmanaged(msgspec.structs.replace(bare, unmanaged=_unmanaged(node, picture, upgrades)), snapshot, upgrades)
@@ -164,8 +166,9 @@ def _by_hand(status: NodeStatus, node: NodeView, picture: Picture, upgrades: Upg
         kind, _, name = hold.what.policy.partition(" ")
         problem = next((text for text in refusals(picture.drivers) if text.startswith(hold.what.policy)), "")
         if problem:
-            yield Remedy(f"correct the {kind}: {problem}", "nodes start again when their turn comes",
-                         (f"kubectl edit {kind.lower()} {quote(name)}",), after)
+            of_nodes = NOT_DISCOVERED in problem
+            yield Remedy(problem if of_nodes else f"correct the {kind}: {problem}", "nodes start again when their turn comes",
+                         () if of_nodes else (f"kubectl edit {kind.lower()} {quote(name)}",), after)
     if hold is not None and isinstance(hold.what, NotSelected):
         yield from corrections(hold.what, picture, after)
     if hold is not None and isinstance(hold.what, WorkloadKept):
