@@ -441,6 +441,7 @@ def test_a_container_that_a_webhook_puts_first_is_not_taken_for_the_driver() -> 
     containers = [{"name": "istio-proxy", "image": "mesh/proxy:1.2"}, {"name": "nvidia-driver-ctr", "image": "nvcr/driver:595"}]
     meta = {"name": "a", "uid": "a", "labels": {"app": "nvidia-driver-daemonset", "app.kubernetes.io/component": "nvidia-driver"}}
     assert pod_view(raw(metadata=meta, spec={"containers": containers})).driver_image == "nvcr/driver:595"
+    assert daemonset_view(raw(metadata=meta, spec={"template": {"spec": {"containers": containers}}})).image == "nvcr/driver:595"
     assert pod_view(raw(metadata=meta, spec={"containers": containers[:1]})).driver_image == "mesh/proxy:1.2"
 
 

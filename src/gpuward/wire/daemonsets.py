@@ -109,7 +109,7 @@ def daemonset_view(raw: bytes | msgspec.Raw) -> DaemonSetView:
         template_generation=read_count((meta.annotations or {}).get(names.TEMPLATE_GENERATION_NOW, "")),
         config_digest=ds.spec.template.spec.env(names.DRIVER_CONFIG_DIGEST),
         pod_digest=_pod_digest(_template_of.decode(raw).spec.template),
-        image=next((container.image for container in ds.spec.template.spec.containers), ""),
+        image=ds.spec.template.spec.main_image,
         system=(meta.annotations or {}).get(names.DRIVER_OS, ""),
         runtime=(meta.annotations or {}).get(names.DRIVER_RUNTIME, ""),
         shape=ds.spec.template.spec.shape,

@@ -147,10 +147,7 @@ def _of_daemonset(meta: WireMeta) -> bool:
 
 def _driver_image(meta: WireMeta, spec: WirePodSpec) -> str:
     """Return the image of a driver pod, which all of its containers have but those that a webhook put in."""
-    if not spec.containers or not has_driver_labels(meta.labels or {}):
-        return ""
-    driver = (one for one in spec.containers if one.name == names.DRIVER_CONTAINER)
-    return intern(next(driver, spec.containers[0]).image)
+    return intern(spec.main_image) if has_driver_labels(meta.labels or {}) else ""
 
 
 def _progress(status: _Status) -> ContainerProgress | None:

@@ -173,6 +173,12 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
         return ""
 
     @property
+    def main_image(self) -> str:
+        """Return the image of the driver, before which a webhook may have put others; of any other pod that of its first."""
+        driver = (one for one in self.containers if one.name == names.DRIVER_CONTAINER)
+        return next(driver, self.containers[0]).image if self.containers else ""
+
+    @property
     def pod_group(self) -> str:
         """Return the group with which it is to be scheduled."""
         return (self.scheduling_group.pod_group_name or "") if self.scheduling_group is not None else ""
