@@ -115,7 +115,7 @@ def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Decisi
         fleet = replace(fleet, differs=what_differs(nodes, waves.places, policy))
     if policy.auto_upgrade:
         fleet = fleet.under(snapshot.budgets, (node.before for node in nodes if node.standing.in_progress), memory.coverage)
-        fleet = replace(fleet, gangs=gang_use((node.before for node in nodes), snapshot.unsettled | granted, policy, now))
+        fleet = replace(fleet, gangs=gang_use([node.before for node in nodes], snapshot.unsettled | granted, policy, now))
         fleet = replace(fleet, domains=domain_use(snapshot, nodes, fleet, policy))
     return Survey(policy, nodes, fleet, granted, memory.holding)
 
@@ -215,7 +215,7 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
     found.holding.begin(policy)
     waiting = [node for node in nodes if node.waits and node.before.node.name not in snapshot.unsettled]
     own = fleets.of(policy)
-    noticed = _noticed(waiting, policy, now)
+    noticed = _noticed(waiting, own, policy)
     sets = GangSets(waiting, fleets, policy, granted)
     order = queue_order(granted, policy.rollout.domains, own.domains, own.waves.places, noticed, sets.turn)
     for judged in sets.in_order(sorted(waiting, key=order)):
@@ -232,7 +232,7 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
             elif judged.hold is None and name in granted and judged.quiet and hold.reason is not Reason.WRITE_REFUSED:
                 started[name] = partial(withdraw, judged.path)
             elif hold.reason is Reason.NOTICE_GIVEN and name not in noticed:
-                started[name] = partial(give_notice, judged.path, policy, now)
+                started[name] = partial(give_notice, judged.path, fleets.of(policy), policy)
             if has_a_place(hold):
                 fleets.admit(node, policy, announced=True)
             continue
@@ -249,12 +249,12 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
     return _Admission(fleets.of(policy), started, held, wanted)
 
 
-def _noticed(waiting: Sequence[NodeDecision], policy: UpgradePolicy, now: float) -> frozenset[str]:
+def _noticed(waiting: Sequence[NodeDecision], fleet: Fleet, policy: UpgradePolicy) -> frozenset[str]:
     """Return the nodes whose pods know already that they are next: they keep their places."""
     if policy.rollout.notice is None:
         return frozenset()
     known = (judged.path.node for judged in waiting if names.NOTICE in judged.before.node.annotations)
-    return frozenset(node.node.name for node in known if current_notice(node, policy, now) is not None)
+    return frozenset(node.node.name for node in known if current_notice(node, fleet, policy) is not None)
 
 
 def _start(path: NodeProgress, policy: UpgradePolicy, now: float) -> NodeProgress:

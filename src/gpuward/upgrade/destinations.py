@@ -104,7 +104,7 @@ class Fleets:
 
         if policy.rollout.gangs is not None:
             for driver, (_, fleet) in self._found.items():
-                self._set_gangs(driver, fleet.gangs.admitted(node, fleet.now))
+                self._set_gangs(driver, fleet.gangs.admitted(node, fleet.now, announced=announced))
 
     def _held_by_trouble_there(self, node: NodeFacts, policy: UpgradePolicy) -> Hold | None:
         owner = _goes_elsewhere(node, policy)

@@ -68,17 +68,18 @@ class GangSets:
                     self._sharing[gang][name] = judged
 
     def turn(self, judged: NodeDecision) -> GangTurn | Turn:
-        """Return the sort key of a node: first those whose gangs are leaving already, then those alone and small gangs; last
-        those whose gangs had to leave before, and had time since.
+        """Return the sort key of a node: first those whose gangs are leaving already, or are about to elsewhere, then those
+        alone and small gangs; last those whose gangs had to leave before, and had time since.
         """
         if self._policy.rollout.gangs is None:
             return judged.turn
-        gangs, left = self._gangs.get(judged.before.node.name, {}), self._fleets.of(self._policy).gangs.left
-        found = [(left[gang], pods) for gang, pods in gangs.items() if gang in left]
+        gangs, use = self._gangs.get(judged.before.node.name, {}), self._fleets.of(self._policy).gangs
+        found = [(use.left[gang], pods) for gang, pods in gangs.items() if gang in use.left]
         back = any(each.since(pod) for each, pods in found for pod in pods)
+        follows = not back and (bool(found) or not use.announced.isdisjoint(gangs))
         size, gang = max(((len(self._sharing.get(gang, ())), gang) for gang in gangs), default=(0, ""))
         lacking, again, started, attempts = judged.turn[:4]
-        return not found or back, lacking, again, started, attempts, 1 << 30 if back else max(size - 1, 0), gang, judged.turn
+        return not follows, lacking, again, started, attempts, 1 << 30 if back else max(size - 1, 0), gang, judged.turn
 
     def in_order(self, queue: Sequence[NodeDecision]) -> Iterator[NodeDecision]:
         """Yield the nodes of a queue; where one starts, the others of its set come next, so that no other takes their places."""

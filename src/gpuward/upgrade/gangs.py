@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from math import floor
 
 import msgspec
 
 from gpuward.model.gangs import LargeGang
+from gpuward.model.notice import notice_of
 from gpuward.model.policy import UpgradePolicy
-from gpuward.model.states import IN_PROGRESS
+from gpuward.model.record import AGREEMENT
+from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import PodView
 from gpuward.upgrade.facts import NodeFacts
 
@@ -39,6 +41,10 @@ class GangUse(msgspec.Struct, frozen=True):
     left: Mapping[str, GangLeft] = {}
     begun: Mapping[str, float] = {}
     """When each node under way was admitted; of one that may be, nobody knows when, and that is now."""
+    announced: frozenset[str] = frozenset()
+    """Those that have to leave nodes which are given notice, once that is over."""
+    noticed: Mapping[str, float] = {}
+    """When the last notice ends of nodes that wait for each other, by the gangs that link them."""
 
     def with_others(self, others: Iterable[GangUse]) -> GangUse:
         """Return it with what nodes of other policies know of the same gangs."""
@@ -48,10 +54,15 @@ class GangUse(msgspec.Struct, frozen=True):
             leaving.update(other.leaving)
             left |= {gang: max(found, left.get(gang, found)) for gang, found in other.left.items()}
             begun |= other.begun
-        return GangUse(sizes, leaving, left, begun)
+        return msgspec.structs.replace(self, sizes=sizes, leaving=leaving, left=left, begun=begun)
 
-    def admitted(self, node: NodeFacts, now: float) -> GangUse:
-        """Return it with one more node under way: what has pods there leaves, and none that is seen came since."""
+    def admitted(self, node: NodeFacts, now: float, *, announced: bool = False) -> GangUse:
+        """Return it with one more node under way: what has pods there leaves, and none that is seen came since. From one that
+        is given notice nothing leaves as yet.
+        """
+        if announced:
+            return msgspec.structs.replace(
+                self, begun={**self.begun, node.node.name: now}, announced=self.announced | pods_by_gang(node).keys())
         left = {gang: GangLeft(now + 1, node.node.name) for gang in pods_by_gang(node)}
         return msgspec.structs.replace(
             self, left={**self.left, **left} if left else self.left, begun={**self.begun, node.node.name: now})
@@ -81,7 +92,7 @@ def pods_by_gang(node: NodeFacts) -> dict[str, tuple[PodView, ...]]:
     return found
 
 
-def gang_use(nodes: Iterable[NodeFacts], doubtful: Set[str], policy: UpgradePolicy, now: float) -> GangUse:
+def gang_use(nodes: Sequence[NodeFacts], doubtful: Set[str], policy: UpgradePolicy, now: float) -> GangUse:
     """Return how the gangs stand by the nodes of a policy."""
     if policy.rollout.gangs is None:
         return NO_GANGS
@@ -97,7 +108,31 @@ def gang_use(nodes: Iterable[NodeFacts], doubtful: Set[str], policy: UpgradePoli
         for gang, at in _had_to_leave(node):
             found = GangLeft(at, node.node.name)
             left[gang] = max(found, left.get(gang, found))
-    return GangUse(sizes, leaving, left, begun)
+    noticed = {} if policy.rollout.notice is None else _last_notices(nodes, now)
+    return GangUse(sizes, leaving, left, begun, noticed=noticed)
+
+
+def _last_notices(nodes: Iterable[NodeFacts], now: float) -> dict[str, float]:
+    """Return when the last notice ends of nodes that wait, for all gangs that these have or that nodes with several link."""
+    leaders, ends = dict[str, str](), dict[str, float]()
+
+    def leader(gang: str) -> str:
+        while gang != leaders.setdefault(gang, gang):
+            gang = leaders[gang]
+        return gang
+
+    for node in nodes:
+        if node.state is not State.UPGRADE_REQUIRED or not (gangs := [*pods_by_gang(node)]):
+            continue
+        first = leader(gangs[0])
+        leaders |= {leader(gang): first for gang in gangs}
+        notice = notice_of(node.node.annotations)
+        if notice is not None and notice.given <= now + AGREEMENT and node.target and node.runs(notice.target):
+            ends[gangs[0]] = max(notice.begins, ends.get(gangs[0], 0.0))
+    last = dict[str, float]()
+    for gang, end in ends.items():
+        last[leader(gang)] = max(end, last.get(leader(gang), 0.0))
+    return {gang: last[leader(gang)] for gang in leaders if leader(gang) in last}
 
 
 def _had_to_leave(node: NodeFacts) -> Iterator[tuple[str, float]]:

@@ -34,6 +34,7 @@ from gpuward.model.windows import UTC_NAME, WindowShut, moment_in
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import Candidate, Fleet
 from gpuward.upgrade.fleet_gates import keeps_to_windows
+from gpuward.upgrade.gangs import pods_by_gang
 from gpuward.upgrade.holding import undecided_for
 from gpuward.upgrade.progress import NodeProgress
 from gpuward.upgrade.windows import windows_of, with_room
@@ -53,14 +54,14 @@ def pods_told(node: NodeFacts, policy: UpgradePolicy) -> tuple[PodView, ...]:
     return tuple(pod for pod in going.pods if not (pod.finished or pod.deleting or pod.acknowledged == ALWAYS))
 
 
-def current_notice(node: NodeFacts, policy: UpgradePolicy, now: float) -> Notice | None:
+def current_notice(node: NodeFacts, fleet: Fleet, policy: UpgradePolicy) -> Notice | None:
     """Return the notice that counts for a node: of the driver that it is to get, and of a time that this clock can agree with."""
-    settings, notice = policy.rollout.notice, notice_of(node.node.annotations)
+    settings, notice, now = policy.rollout.notice, notice_of(node.node.annotations), fleet.now
     if settings is None or notice is None or not node.target or not node.runs(notice.target):
         return None
-    # Its gang may wait for notices that were given up to its end: were it given anew meanwhile, they would wait for it in turn.
-    waits = settings.before if policy.rollout.gangs is not None else 0.0
-    is_old = settings.acknowledge is Acknowledge.OPTIONAL and now > notice.begins + waits + OUTLIVES
+    # Its gang waits for the last of all notices: were it given anew meanwhile, the others would wait for it in turn, for ever.
+    last = max((fleet.gangs.noticed.get(gang, 0.0) for gang in pods_by_gang(node)), default=0.0) if fleet.gangs.noticed else 0.0
+    is_old = settings.acknowledge is Acknowledge.OPTIONAL and now > max(notice.begins, last) + OUTLIVES
     return None if is_old or notice.given > now + AGREEMENT else notice
 
 
@@ -78,7 +79,7 @@ def _held(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
     settings, pods, now = policy.rollout.notice, pods_told(node, policy), fleet.now
     if settings is None or not pods:
         return None
-    notice = current_notice(node, policy, now)
+    notice = current_notice(node, fleet, policy)
     if notice is None:
         if (shut := _too_short(node, fleet, policy, settings.before)) is not None:
             return shut
@@ -125,12 +126,12 @@ def _too_short(node: Candidate, fleet: Fleet, policy: UpgradePolicy, before: flo
     return Hold(WindowShut(long.changes, long.zone, long.shuts, takes, wave, before), node.record.since, long.changes)
 
 
-def give_notice(path: NodeProgress, policy: UpgradePolicy, now: float) -> NodeProgress:
+def give_notice(path: NodeProgress, fleet: Fleet, policy: UpgradePolicy) -> NodeProgress:
     """Write down that a node is given notice, unless it was before, and tell those whom it concerns."""
     node, settings = path.node, policy.rollout.notice
-    if settings is None or current_notice(node, policy, now) is not None:
+    if settings is None or current_notice(node, fleet, policy) is not None:
         return path
-    notice = _new(node, settings.before, now)
+    notice = _new(node, settings.before, fleet.now)
     begins, why = moment_in(notice.begins, UTC_NAME), _why(notice)
     when = "once all have acknowledged this"
     when = when if settings.acknowledge is Acknowledge.REQUIRED else f"from {begins} on, or {when}"

@@ -58,7 +58,7 @@ def _stands(status: NodeStatus | None, judged: NodeDecision | None, found: Surve
     reason = status.hold.reason if status.hold is not None else None
     if reason in _ITS_OWN or (reason is Reason.TEMPLATE_SETTLING and not judged.path.node.target):
         return True  # which driver it is to get is not known for a moment
-    counts = current_notice(judged.path.node, found.policy, now) is not None
+    counts = current_notice(judged.path.node, found.fleet, found.policy) is not None
     return counts and (reason in KEPT or (reason is None and judged.waits))
 
 
