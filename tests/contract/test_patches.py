@@ -176,3 +176,29 @@ def test_a_patch_that_leaves_no_object_is_invalid_with_a_cause(api: Api, change:
     refused = api.merge(at, change, fieldValidation="Strict")
     assert (refused.status, refused.reason, refused.causes) == (422, "Invalid", {("FieldValueInvalid", "patch")})
     assert refused.message.endswith(said)
+
+
+def test_a_strategic_patch_of_a_nodes_status_merges_conditions_by_type_at_a_version(api: Api) -> None:
+    name = api.node()
+    at = NODES.path("", name)
+    told = {"type": "Drained", "status": "True", "reason": "DrainCompleted", "message": "gpuward: driver upgrade",
+            "lastHeartbeatTime": "2026-01-02T03:04:05.678Z", "lastTransitionTime": "2026-01-02T03:04:05.678Z"}
+    before = api.get(at).body
+
+    def change(*conditions: dict[str, Any], **meta: str) -> Any:
+        known = {"uid": before["metadata"]["uid"], "resourceVersion": api.get(at).body["metadata"]["resourceVersion"]}
+        return api.strategic(f"{at}/status", {"metadata": known | meta, "status": {"conditions": list(conditions)}})
+
+    assert change(told, resourceVersion="1").status == 409
+    wrong = change(told, uid="another")
+    assert (wrong.status, {field for _, field in wrong.causes}) == (422, {"metadata.uid"})
+    assert change(told, {"type": "Other", "status": "True"}).status == 200
+    found = {one["type"]: one for one in api.get(at).body["status"]["conditions"]}
+    assert found["Drained"] == told | {key: "2026-01-02T03:04:05Z" for key in told if key.endswith("Time")}
+    assert change({"type": "Drained", "status": "True", "message": "m"}).body["status"]["conditions"]
+    again = {one["type"]: one for one in api.get(at).body["status"]["conditions"]}
+    assert again["Drained"] == found["Drained"] | {"message": "m"}, "what is not said stays"
+    assert change({"$patch": "delete", "type": "Drained"}).status == 200
+    left = {one["type"] for one in api.get(at).body["status"]["conditions"]}
+    assert "Drained" not in left
+    assert "Other" in left

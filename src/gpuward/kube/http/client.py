@@ -26,6 +26,7 @@ T = TypeVar("T")
 PAGE_SIZE: Final = 500
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 MANAGED: Final[dict[str, str]] = {"fieldManager": names.FIELD_MANAGER}
 METHODS: Final = {"get": "GET", "list": "GET", "create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 
@@ -196,16 +197,19 @@ class Client:
             raise _unmet(f"{resource} {name}", error) from error
 
     async def patch_merge(
-        self, resource: GVR, name: str, patch: Mapping[str, Any], namespace: str = "", *, subresource: str = ""
+        self, resource: GVR, name: str, patch: Mapping[str, Any], namespace: str = "", *, subresource: str = "",
+        strategic: bool = False,
     ) -> Answer:
         """Apply a merge patch (RFC 7386). Its metadata.uid and .resourceVersion are preconditions (errors.Conflict).
 
+        A `strategic` one, of Kubernetes' own kinds alone, merges lists by the keys of their items.
         kube-apiserver answers 409 to another resourceVersion, and to another uid 422 as to a field that cannot change.
         """
         path = resource.path(namespace, name, subresource)
         try:
             return await self._send(
-                "patch", path, _label(resource, subresource), body=_encode(patch), content_type=MERGE_PATCH
+                "patch", path, _label(resource, subresource), body=_encode(patch),
+                content_type=STRATEGIC_PATCH if strategic else MERGE_PATCH
             )
         except errors.Invalid as error:
             if {cause.get("field") for cause in error.details.get("causes") or ()} != {"metadata.uid"}:
