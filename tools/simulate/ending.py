@@ -12,6 +12,7 @@ from gpuward.model.plan import Hold
 from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner, Record, decode_record, format_time
 from gpuward.model.states import IN_PROGRESS, State, parse_state
+from gpuward.model.told import OURS
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault as PodFault
 from tools.simulate.drives import CLUSTER_POLICY
@@ -210,9 +211,8 @@ def left_behind(world: SimulatedWorld, name: str) -> str | None:
     cordoned = sight is not None and sight.cordoned and sight.cordoned_by is not None
     # That a cordon was there before may be said for as long as it is there.
     clocks = [key for key in CLOCKS if key != names.INITIALLY_UNSCHEDULABLE or cordoned or not node["spec"].get("unschedulable")]
-    marks = ours(node["metadata"].get("labels") or {}, annotations)
-    if marks and not cordoned:
-        return f"what is for other controllers: {', '.join((*marks.labels, *marks.annotations))}"
+    if not cordoned and (told := _told(node)):
+        return f"what is for other controllers: {', '.join(told)}"
     # Where our memory of the upgrade was overwritten, they are taken for those of somebody else's.
     forgotten = sight is not None and sight.memory() is None and world.watch.is_overwritten(name)
     # A driver whose NVIDIADrivers are in a conflict waits to be loaded until they are not: nothing is begun for it.
@@ -234,6 +234,13 @@ def left_behind(world: SimulatedWorld, name: str) -> str | None:
         if record.cordon is CordonOwner.GPUWARD or record.failure is not None or record.state is not State.DONE:
             return f"its record: {text}"
     return _out_of_date(world, name) if state is State.DONE and _upgrades(world, name) else None
+
+
+def _told(node: Object) -> tuple[str, ...]:
+    """Return what on a node, which has no notice, is ours and for other controllers."""
+    marks = ours(node["metadata"].get("labels") or {}, node["metadata"].get("annotations") or {})
+    conditions = [one["type"] for one in node["status"].get("conditions") or () if str(one.get("message")).startswith(OURS)]
+    return (*marks.labels, *marks.annotations, *conditions)
 
 
 def _is_told_why_there_is_none(world: SimulatedWorld, name: str) -> bool:

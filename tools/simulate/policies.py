@@ -178,6 +178,8 @@ def _order(random: Random) -> Object:
         spec["growth"] = {"start": random.choice((1, 2)), "factor": random.choice((1, 2, 3))}
     if random.random() < 0.3:
         spec["interop"] = {"nvsentinel": random.random() < 0.7, "slurm": random.random() < 0.7}
+        # Of its own, so that what else is drawn of a seed stays as it was.
+        spec["interop"]["nodeConditions"] = Random(repr(spec)).random() < 0.6
     if random.random() < 0.25:
         spec |= {"windows": list(random.choice(WINDOWS)), "windowFit": random.choice(("Off", "P90"))}
     return spec

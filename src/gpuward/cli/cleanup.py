@@ -16,11 +16,13 @@ from gpuward.cli.leftovers import Cleaning, cleaning_of, goes_by_labels, has_any
 from gpuward.cli.rollouts import ATTEMPTS, Lines
 from gpuward.cli.view import age
 from gpuward.errors import ApiError, Conflict, Forbidden, GpuwardError, NotFound, Unreachable
+from gpuward.execute.conditions import conditions_patch
 from gpuward.execute.nodes import operations
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client, Selection
 from gpuward.kube.lease.others import Holder, leases_named
 from gpuward.kube.resources import GVR
+from gpuward.wire.nodes import node_view
 
 Object = dict[str, Any]
 
@@ -149,16 +151,24 @@ class _Cleanup:
                 if attempt == ATTEMPTS:
                     raise
             else:
-                self.cleaned += cleaning.patch is not None and not self._dry_run
+                self.cleaned += not (cleaning.is_idle or self._dry_run)
                 line = told(cleaning)
-                return f"{line}; a dry run writes nothing" if cleaning.patch is not None and self._dry_run else line
+                return f"{line}; a dry run writes nothing" if self._dry_run and not cleaning.is_idle else line
         raise AssertionError
 
     async def _patch(self, cleaning: Cleaning) -> None:
-        if cleaning.patch is None or self._dry_run:
+        if self._dry_run:
             return
-        unchanged = {"op": "test", "path": "/metadata/resourceVersion", "value": cleaning.version}
-        await self._client.patch_json(resources.NODES, cleaning.patch.node.name, [unchanged, *operations(cleaning.patch)])
+        version = cleaning.version
+        if cleaning.patch is not None:
+            unchanged = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
+            done = await self._client.patch_json(
+                resources.NODES, cleaning.patch.node.name, [unchanged, *operations(cleaning.patch)])
+            version = node_view(done.body).version
+        if cleaning.conditions and cleaning.node is not None:
+            gone = [one.type for one in cleaning.conditions]
+            patch = conditions_patch(cleaning.node, version, (), gone, (), "")
+            await self._client.patch_merge(resources.NODES, cleaning.node.name, patch, subresource="status", strategic=True)
 
     async def _pods_on(self, node: str) -> list[msgspec.Raw] | None:
         """Return the pods of a node by a quorum read; None where they may not be listed."""

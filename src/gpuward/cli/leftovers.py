@@ -14,7 +14,8 @@ from gpuward.model.driver import comes_with_driver, has_driver_labels, uses_driv
 from gpuward.model.marks import ours
 from gpuward.model.record import UNTOLD_DRIVER, CordonOwner, Record, encode_record, left_unvalidated
 from gpuward.model.states import State
-from gpuward.model.views import NodeView, PodView
+from gpuward.model.told import ToldCondition
+from gpuward.model.views import NodeView, PodView, Ref
 from gpuward.wire.claims import with_claims
 from gpuward.wire.nodes import node_view
 from gpuward.wire.pods import pod_view
@@ -48,13 +49,22 @@ class Cleaning(msgspec.Struct, frozen=True):
     """The version of the node that was read: nobody may have changed anything about it since."""
     stays: tuple[str, ...] = ()
     """What stays, and why, for people."""
+    conditions: tuple[ToldCondition, ...] = ()
+    """Conditions of the node that go."""
+    node: Ref | None = None
+    """The node of these."""
+
+    @property
+    def is_idle(self) -> bool:
+        return self.patch is None and not self.conditions
 
 
 def has_any(raw: bytes | msgspec.Raw) -> bool:
     """Tell whether anything of an operator is on a node."""
     meta = msgspec.json.decode(raw, type=Object)["metadata"]
     marks = ours(meta.get("labels") or {}, meta.get("annotations") or {})
-    return bool(_ours(meta.get("labels"), LABELS) or _ours(meta.get("annotations"), ANNOTATIONS) or marks)
+    meant = any(one.ours for one in node_view(raw).told)
+    return meant or bool(_ours(meta.get("labels"), LABELS) or _ours(meta.get("annotations"), ANNOTATIONS) or marks)
 
 
 def cleaning_of(raw: bytes, pods: Iterable[bytes | msgspec.Raw] | None, namespace: str) -> Cleaning:
@@ -83,14 +93,15 @@ def cleaning_of(raw: bytes, pods: Iterable[bytes | msgspec.Raw] | None, namespac
         written.pop(names.UPGRADE_RECORD, None)
     elif remembered:
         written[names.UPGRADE_RECORD] = remembered
+    told = tuple(one for one in view.told if one.ours)
     if not (labels or written):
-        return Cleaning(stays=tuple(stays))
+        return Cleaning(None, view.version, tuple(stays), told, view.ref if told else None)
     lift = _is_our_cordon(view)
     patch = PatchNode(
         view.ref, dict.fromkeys(labels), written, False if lift else None,
         expect_labels=labels, expect_annotations=annotations, expect_unschedulable=True if lift else None,
     )
-    return Cleaning(patch, view.version, tuple(stays))
+    return Cleaning(patch, view.version, tuple(stays), told, view.ref)
 
 
 def is_cordoned_with_gpus(raw: bytes | msgspec.Raw) -> bool:
@@ -102,13 +113,12 @@ def is_cordoned_with_gpus(raw: bytes | msgspec.Raw) -> bool:
 
 def told(cleaning: Cleaning) -> str:
     """Say what a cleaning does, and what it leaves, nothing if there is neither."""
-    patch = cleaning.patch
-    if patch is None:
-        return "; ".join(cleaning.stays)
+    patch = cleaning.patch or PatchNode(Ref("", ""))
     removed = sum(value is None for value in patch.annotations.values())
-    counts = ((len(patch.labels), "label"), (removed, "annotation"))
+    counts = ((len(patch.labels), "label"), (removed, "annotation"), (len(cleaning.conditions), "condition"))
     parts = [f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts if count]
-    done = [f"{' and '.join(parts)} removed"] if parts else []
+    told = " and ".join([", ".join(parts[:-1]), parts[-1]] if parts[1:] else parts)
+    done = [f"{told} removed"] if parts else []
     return "; ".join([", ".join([*done, *(["uncordoned"] if patch.unschedulable is False else [])]), *cleaning.stays])
 
 

@@ -15,6 +15,7 @@ from gpuward.model.actions import (
     DeletePod,
     EvictPod,
     PatchAnnotations,
+    PatchConditions,
     PatchNode,
     PatchStatus,
     SetOwner,
@@ -31,7 +32,7 @@ MOST_WRITES: Final = 30
 """Writes of one lane in that time: more of them mean that somebody else keeps undoing them."""
 CALM: Final = 120.0
 """Seconds without a write after which nobody undoes the writes of a lane any more."""
-_COUNTED: Final = (ApplyObject, DeleteObject, DeletePod, PatchAnnotations, PatchNode, PatchStatus, SetOwner)
+_COUNTED: Final = (ApplyObject, DeleteObject, DeletePod, PatchAnnotations, PatchConditions, PatchNode, PatchStatus, SetOwner)
 UNDONE: Final = "it was written {count} times within a minute: somebody else, or another setting, keeps changing it back"
 
 

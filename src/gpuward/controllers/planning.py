@@ -13,6 +13,7 @@ from gpuward.model.estimate import joined
 from gpuward.model.plan import Counts, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
+from gpuward.upgrade.conditions import with_conditions
 from gpuward.upgrade.decide import Survey, settle, survey
 from gpuward.upgrade.destinations import Fleets
 from gpuward.upgrade.ledger import fitting
@@ -92,8 +93,11 @@ def _settled(snapshot: Snapshot, found: Survey, now: float, fleets: Fleets) -> P
 def _with_more(
     plan: Plan, snapshot: Snapshot, found: Sequence[Survey], now: float, undecided: Set[str] = frozenset()
 ) -> Plan:
-    """Return a plan of all policies with what is done for nodes that wait: images come onto them, and notices are taken back."""
-    return with_notices_taken_back(with_staging(plan, snapshot, found, now, undecided), snapshot, found, now, undecided)
+    """Return a plan of all policies with what is done for nodes that wait: images come onto them, and notices are taken back. And
+    with what other controllers are told by the conditions of nodes.
+    """
+    plan = with_notices_taken_back(with_staging(plan, snapshot, found, now, undecided), snapshot, found, now, undecided)
+    return with_conditions(plan, snapshot, found, undecided)
 
 
 def _of_nobody(plan: Plan, policy: UpgradePolicy) -> Plan:

@@ -173,11 +173,13 @@ _SENTENCES: Final[dict[str, str]] = {
     "RolloutPrestage.parallel": "On how many nodes images are pulled at once, in the order in which nodes are upgraded.",
     "on_failure": "What becomes of a node onto which they cannot be brought. Hold: it keeps its driver, and others go on. "
                   "Ignore: it is upgraded without.",
-    "interop": "Which other controllers are told, by labels and annotations of theirs, that a node is out of service for an "
+    "interop": "Which other controllers are told, by labels, annotations and conditions, that a node is out of service for an "
                "upgrade. What somebody else has written there stays.",
     "nvsentinel": "Whether NVSentinel is to leave a node alone, by nvsentinel.dgxc.nvidia.com/managed=false, while it is out of "
                   "service.",
     "slurm": "Whether Slurm's operator is given the reason of the cordon, which it shows as that of its drain.",
+    "node_conditions": "Whether nodes have Kubernetes' conditions of KEP-5683 while they are upgraded: MaintenancePlanned with a "
+                       "notice, then DrainInProgress, Drained and MaintenanceInProgress.",
     "RolloutWindow.kind": "Whether nodes may start while it is open (Allow), or may not (Deny), which goes first.",
     "schedule": "When it opens, in the five fields of cron: minute, hour, day of month, month, day of week.",
     "duration": "How long it stays open each time, such as 6h.",

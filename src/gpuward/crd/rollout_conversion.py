@@ -169,7 +169,7 @@ def rollout_settings(policy: RolloutPolicy) -> RolloutSettings:
         growth=followed_growth(spec.growth),
         prestage=Prestage(PrestageMode(spec.prestage.mode), spec.prestage.parallel, OnFailure(spec.prestage.on_failure)),
         notice=None if spec.notice is None else _notice(spec.notice),
-        interop=Interop(spec.interop.nvsentinel, spec.interop.slurm),
+        interop=Interop(spec.interop.nvsentinel, spec.interop.slurm, spec.interop.node_conditions),
     )
 
 

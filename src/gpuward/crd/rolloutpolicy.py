@@ -96,6 +96,7 @@ class RolloutInterop(Spec, frozen=True, kw_only=True):
 
     nvsentinel: Annotated[bool, DEFAULTED] = False
     slurm: Annotated[bool, DEFAULTED] = False
+    node_conditions: Annotated[bool, DEFAULTED] = False
 
 
 class RolloutPolicySpec(Spec, frozen=True, kw_only=True):

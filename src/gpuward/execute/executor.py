@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from gpuward.errors import Conflict, GpuwardError, TooManyRequests
-from gpuward.execute import nodes, objects, pods
+from gpuward.execute import conditions, nodes, objects, pods
 from gpuward.execute.throttle import Throttle
 from gpuward.execute.world import CalledOff, World
 from gpuward.model.actions import (
@@ -20,6 +20,7 @@ from gpuward.model.actions import (
     EvictPod,
     GrantNodes,
     PatchAnnotations,
+    PatchConditions,
     PatchLabels,
     PatchNode,
     PatchStatus,
@@ -88,6 +89,7 @@ class ApiExecutor:
     def _call(self, action: Action) -> Awaitable[bool | None]:
         calls: dict[type, Callable[..., Awaitable[bool | None]]] = {
             PatchNode: nodes.patch_node,
+            PatchConditions: conditions.patch_conditions,
             EvictPod: pods.evict_pod,
             CreatePod: pods.create_pod,
             DeletePod: pods.delete_pod,

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from gpuward.model.states import State
+from gpuward.model.told import NewCondition, ToldCondition
 from gpuward.model.views import Ref
 
 
@@ -74,6 +75,24 @@ class PatchNode(msgspec.Struct, frozen=True, tag=True):
     def lane(self) -> str:
         """Return the node's name."""
         return self.node.name
+
+
+class PatchConditions(msgspec.Struct, frozen=True, tag=True):
+    """Put conditions on a node, and take some away, while it has those that were read. It fails nothing but itself."""
+
+    node: Ref
+    put: tuple[NewCondition, ...]
+    gone: tuple[str, ...]
+    """By type."""
+    seen: tuple[ToldCondition, ...]
+    state: str
+    """The node's upgrade label."""
+    why: str = ""
+
+    @property
+    def lane(self) -> str:
+        """Return a lane beside the node's: no upgrade waits for what others are told of it."""
+        return f"{self.node.name}/conditions"
 
 
 class EvictPod(msgspec.Struct, frozen=True, tag=True):
@@ -223,5 +242,5 @@ class PatchLabels(_OnObject, frozen=True, tag=True):
     why: str = ""
 
 
-Action = (PatchNode | EvictPod | CreatePod | DeletePod | ReleasePod | ApplyObject | DeleteObject | PatchStatus | PatchAnnotations
-          | PatchLabels | SetOwner | GrantNodes)
+Action = (PatchNode | PatchConditions | EvictPod | CreatePod | DeletePod | ReleasePod | ApplyObject | DeleteObject | PatchStatus
+          | PatchAnnotations | PatchLabels | SetOwner | GrantNodes)

@@ -27,6 +27,7 @@ class Interop(msgspec.Struct, frozen=True):
 
     nvsentinel: bool = False
     slurm: bool = False
+    node_conditions: bool = False
 
 
 class Marks(NamedTuple):

@@ -13,6 +13,7 @@ from gpuward.model.reading import read_count
 from gpuward.model.record import Record
 from gpuward.model.states import State, parse_state
 from gpuward.model.taints import Taint, Toleration
+from gpuward.model.told import ToldCondition
 
 
 class Ref(msgspec.Struct, frozen=True, order=True, gc=False):
@@ -54,6 +55,7 @@ class NodeView(msgspec.Struct, frozen=True, gc=False):
     kernel: str = ""
     disk_pressure: bool = False
     conditions: Mapping[str, str] = {}  # the status of each but Ready
+    told: tuple[ToldCondition, ...] = ()  # those that tell of drains and maintenance, by type
     record: Record | None = None
     record_error: str = ""  # why our annotation could not be read; empty when it could, or is absent
     turned: float = 0.0  # when it last became Ready, or ceased to be; 0 where its condition does not say

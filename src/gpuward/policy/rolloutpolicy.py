@@ -16,6 +16,7 @@ from gpuward.crd.rollout_conversion import rollout_settings, typed_rollout
 from gpuward.errors import PolicyError
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reading import read_time
+from gpuward.model.rights import NODE_CONDITIONS
 from gpuward.model.rollout import DeviceHolders, RolloutSettings
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
@@ -39,6 +40,11 @@ class ActiveRollout(msgspec.Struct, frozen=True):
     def title(self) -> str:
         """Return kind and name."""
         return f"RolloutPolicy {self.view.name}" if self.view else ""
+
+    def lacks(self, forbidden: frozenset[str]) -> frozenset[str]:
+        """Return which of the rights that are missing matter: what was refused before a setting was taken back does no more."""
+        wanted = self.settings is None or self.settings.interop.node_conditions
+        return forbidden if wanted else forbidden - {NODE_CONDITIONS}
 
 
 class RolloutReader:

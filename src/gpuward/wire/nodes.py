@@ -12,6 +12,7 @@ from gpuward import names
 from gpuward.model.marks import SLURM_REASON
 from gpuward.model.record import CordonOwner, Record, decode_record
 from gpuward.model.taints import Taint
+from gpuward.model.told import TYPES, ToldCondition
 from gpuward.model.views import NodeView
 from gpuward.wire.meta import WireMeta, shared, with_prefix, with_shared_values
 
@@ -34,6 +35,7 @@ class _Condition(msgspec.Struct, rename="camel"):
     type: str
     status: str
     last_transition_time: datetime | None = None
+    message: msgspec.Raw = msgspec.Raw(b'""')
 
 
 class _NodeInfo(msgspec.Struct, rename="camel"):
@@ -94,9 +96,18 @@ def node_view(raw: bytes | msgspec.Raw) -> NodeView:
         kernel=node.status.node_info.kernel_version,
         disk_pressure=any(one.type == "DiskPressure" and one.status == "True" for one in node.status.conditions or ()),
         conditions=shared({one.type: one.status for one in node.status.conditions or () if one.type != "Ready"}),
+        told=_told(node.status),
         record=record,
         record_error=error,
     )
+
+
+def _told(status: _Status) -> tuple[ToldCondition, ...]:
+    found = [one for one in status.conditions or () if one.type in TYPES]
+    return tuple(
+        ToldCondition(one.type, one.status, one.last_transition_time.timestamp() if one.last_transition_time else 0.0,
+                      str(msgspec.json.decode(one.message) or ""))
+        for one in sorted(found, key=lambda one: one.type))
 
 
 def _may_be_managers(meta: WireMeta, record: Record | None) -> bool:
