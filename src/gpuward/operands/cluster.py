@@ -20,6 +20,8 @@ RUNTIMES: Mapping[str, Runtime] = {"docker": "docker", "containerd": "containerd
 """Container runtimes by the name that the kubelet reports."""
 _TELLING: Final = (names.DEPLOY_DRIVER, names.DEPLOY_VGPU_MANAGER, names.DEPLOY_OPERANDS, names.WORKLOAD_CONFIG)
 """The labels that tell which driver a node is to have."""
+_NONE_HERE: Final = (None, "", "false", "pre-installed")
+"""Values of a driver's label by which a node has none of ours. Others, as of a pause, are for a while."""
 
 
 class RunningDrivers(msgspec.Struct, frozen=True):
@@ -86,7 +88,7 @@ def _is_driven(node: NodeView, workloads: Workloads) -> bool:
     """Tell whether a node is to have the driver for containers, or still has it."""
     label = node.labels.get(names.DEPLOY_DRIVER)
     if label or node.labels.get(names.DEPLOY_OPERANDS) == "false":
-        return label == "true"
+        return label not in _NONE_HERE
     return workloads.wanted(node.labels.get(names.WORKLOAD_CONFIG)) is Workload.CONTAINER
 
 
@@ -94,7 +96,7 @@ def _is_host(node: NodeView, workloads: Workloads) -> bool:
     """Tell whether a node is to have the vGPU manager, or still has it."""
     label = node.labels.get(names.DEPLOY_VGPU_MANAGER)
     if label or node.labels.get(names.DEPLOY_OPERANDS) == "false":
-        return label == "true"
+        return label not in _NONE_HERE
     return workloads.wanted(node.labels.get(names.WORKLOAD_CONFIG)) is Workload.VM_VGPU
 
 
