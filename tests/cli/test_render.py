@@ -123,6 +123,14 @@ def test_a_rollout_policy_alone_is_checked_and_makes_no_object(tmp_path: Path) -
     assert "spec.windowFit: 'Never' cannot be used: write one of" in str(wrong.value)
 
 
+def test_a_field_that_is_required_and_missing_is_told(tmp_path: Path) -> None:
+    body = policy()
+    del body["spec"]["nodeStatusExporter"]
+    _, said = rendered("--policy", file(tmp_path, "p.yaml", body))
+    assert said.splitlines()[0] == (
+        "ClusterPolicy cluster-policy: spec.nodeStatusExporter is missing: an API server refuses the object without it")
+
+
 def test_a_field_that_is_none_anywhere_is_told_with_the_nearest_one(tmp_path: Path) -> None:
     body = rollout(failureBudjet={"nodes": 1}, prestage={"mod": "Auto"}) | {"spce": {}}
     _, said = rendered("--policy", file(tmp_path, "p.yaml", body))
