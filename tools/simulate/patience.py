@@ -70,14 +70,18 @@ def _has_passed(told: Sequence[Told], lasts: float, granted: float) -> bool:
     return first is not None and last is not None and last - first >= lasts - 0.1
 
 
-def forbidden_before_idle(pod: Object, node: str, world: SimulatedWorld) -> str | None:
-    """Say why no pod of a node may be evicted yet: nodes are to be upgraded when nobody uses them, for a time that is not up."""
+def forbidden_before_idle(pod: Object, node: str, process: Process, world: SimulatedWorld) -> str | None:
+    """Say why no pod of a node may be evicted yet: nodes are to be upgraded when nobody uses them, for a time that is not up, and
+    a process has known that for a while.
+    """
     watch = world.watch
     seen, sight, machine = watch.machines.up_to_date(node), watch.history.now(node), watch.machines.machine(node)
     if seen is None or sight is None or machine is None or not machine.driver or sight.uid != seen.uid:
         return None
     settings, version, _ = watch.history.setting("opportunistic")
     if settings is None or any(map(is_broken, watch.history.settings_since(version))) or watch.is_overwritten(node):
+        return None
+    if any(spec.get("opportunistic") is None for knew in process.lately() for spec in watch.history.settings(knew)):
         return None
     asked, memory = watch.asked_for(node) >= seen.at, sight.memory()
     if watch.began.get(node, 0) <= version or asked or memory is None or memory.forced:

@@ -261,7 +261,7 @@ class Watch:
             self.breach("no pod goes that the policy forbids", message, node)
         if (why := said.forbidden_to_empty(node, writer, self.world)) is not None:
             self.breach("no node is emptied that people want to be left alone", f"{pod['metadata']['name']} goes: {why}", node)
-        if (why := patience.forbidden_before_idle(pod, node, self.world)) is not None:
+        if (why := patience.forbidden_before_idle(pod, node, writer, self.world)) is not None:
             self.breach("a rollout that waits for idle nodes evicts nobody", f"{pod['metadata']['name']} goes: {why}", node)
         if (why := self.notices.forbidden(pod, node)) is not None:
             self.breach("no pod is evicted before its notice is over", f"{pod['metadata']['name']} goes: {why}", node)
