@@ -12,6 +12,7 @@ from gpuward.kube import resources
 from gpuward.model.record import decode_record
 from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
+from gpuward.sandbox.fleet import gpu_node
 from kubesandbox.sim.faults import Fault
 from tests.journeys.looking import condition_of, explanation_of, status_of
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
@@ -192,3 +193,21 @@ def test_the_condition_names_the_node_that_fails_again_and_again(mode: str) -> N
         await stage.until(lambda: "gpu-1 has failed 2 times" in condition_of(stage)[2], within=7200)
 
     play()
+
+
+@pytest.mark.parametrize("trouble", [FaultKind.DRIVER_CRASH, FaultKind.IMAGE_PULL])
+def test_a_node_on_which_no_driver_comes_up_is_not_the_first_to_try_a_new_one(trouble: FaultKind) -> None:
+    @on_stage(gpu_nodes=3, upgrade={"maxUnavailable": "100%"})
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        stage.sandbox.faults.add(Fault(trouble, node="gpu-0"))
+        stage.sandbox.add_node(gpu_node("gpu-0", os="ubuntu24.04"))
+        for node in ("gpu-1", "gpu-2", "gpu-3"):
+            stage.run_pod(f"training-{node}", node, owned=True)
+        await stage.until(lambda: stage.hold("gpu-0") == "DriverFailing")
+        await stage.upgrade_to()
+        await stage.until(lambda: all(stage.driver(node) == NEW for node in ("gpu-1", "gpu-2", "gpu-3")), within=7200)
+        assert stage.driver("gpu-0") == ""
+        assert condition_of(stage)[1] in ("Progressing", "NodesFailed")
+
+    story()

@@ -217,7 +217,7 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
     own = fleets.of(policy)
     noticed = _noticed(waiting, own, policy)
     sets = GangSets(waiting, fleets, policy, granted)
-    order = queue_order(granted, policy.rollout.domains, own.domains, own.waves.places, noticed, sets.turn)
+    order = queue_order(granted, policy.rollout.domains, own, noticed, sets.turn)
     for judged in sets.in_order(sorted(waiting, key=order)):
         node, hold, name = judged.path.node, judged.hold, judged.before.node.name
         hold = hold or found.holding.held(node, fleets, policy, granted=name in granted)

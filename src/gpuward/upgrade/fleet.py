@@ -72,6 +72,8 @@ class Fleet(msgspec.Struct, frozen=True):
     """Nodes that failed in this rollout since it was last resumed, and did not succeed since; not for pods that came too late."""
     troubles: Mapping[str, Trouble] = {}
     """The first trouble since the rollout was resumed with each driver that is validated on no node yet, by its revision hash."""
+    proven: frozenset[str] = frozenset()
+    """The revision hashes of drivers that some node is up to date with."""
     budgets: Mapping[str, tuple[BudgetView, ...]] = {}
     """Disruption budgets by namespace."""
     claims: Mapping[Ref, int] = {}
@@ -271,6 +273,7 @@ def fleet_of(
         waves=waves,
         failed=frozenset(node.name for node in known if node.failed),
         troubles=_troubles(known, now),
+        proven=frozenset(node.proven for node in known),
         forbidden=forbidden_by_namespace((one for node in known for one in node.forbidden), now),
     )
 

@@ -2,44 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Set
 from operator import attrgetter
 from typing import TypeAlias
 
 from gpuward.model.domains import DomainMode, DomainSettings, domains_of
 from gpuward.upgrade.admission import Turn
-from gpuward.upgrade.domains import DomainUse, Rank
+from gpuward.upgrade.domains import Rank
+from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.fleet import Fleet
 from gpuward.upgrade.gang_sets import GangTurn
 from gpuward.upgrade.node_decision import NodeDecision
 
 QueueKey: TypeAlias = (
-    tuple[bool, bool, bool, int, Turn | GangTurn] | tuple[bool, bool, bool, int, Rank, Turn | GangTurn])
+    tuple[bool, bool, bool, int, bool, Turn | GangTurn] | tuple[bool, bool, bool, int, Rank, bool, Turn | GangTurn])
 
 
 def queue_order(
-    granted: Set[str], domains: DomainSettings | None, use: DomainUse, waves: Mapping[str, int], noticed: Set[str] = frozenset(),
+    granted: Set[str], domains: DomainSettings | None, fleet: Fleet, noticed: Set[str] = frozenset(),
     turn: Callable[[NodeDecision], GangTurn | Turn] = attrgetter("turn"),
 ) -> Callable[[NodeDecision], QueueKey]:
     """Return the sort key of the nodes that wait: those first that are in the ledger, and those last that may not be changed, as
     others have to go on. Of the others first those that were given notice, and then wave after wave, but for nodes that somebody
-    asks for by hand, which wait for none. Where domains are upgraded whole, the nodes of one follow each other. `turn` orders the
-    rest.
+    asks for by hand, which wait for none. Where domains are upgraded whole, the nodes of one follow each other. While no node
+    is up to date with a driver, those on which the one before does not come up try it last. `turn` orders the rest.
     """
+    waves = fleet.waves.places
     last = max(waves.values(), default=0)
 
     def wave(judged: NodeDecision) -> int:
         return 0 if judged.before.requested else waves.get(judged.before.node.name, last)
 
+    def rest(judged: NodeDecision) -> tuple[bool, Turn | GangTurn]:
+        return _tells_little(judged.before, fleet.proven), turn(judged)
+
     if domains is None or domains.mode is not DomainMode.WHOLE:
         return lambda judged: (
             judged.before.node.name not in granted, judged.before.refused is not None, judged.before.node.name not in noticed,
-            wave(judged), turn(judged))
+            wave(judged), *rest(judged))
     key = domains.key
 
     def domain_by_domain(judged: NodeDecision) -> QueueKey:
         node = judged.path.node
-        rank = use.rank(domains_of(node.node, node.record, key))
+        rank = fleet.domains.rank(domains_of(node.node, node.record, key))
         name = node.node.name
-        return name not in granted, judged.before.refused is not None, name not in noticed, wave(judged), rank, turn(judged)
+        return name not in granted, judged.before.refused is not None, name not in noticed, wave(judged), rank, *rest(judged)
 
     return domain_by_domain
+
+
+def _tells_little(node: NodeFacts, proven: Set[str]) -> bool:
+    """Tell whether a driver that fails on a node would hold the others for nothing: the one before does not come up there either,
+    as where the GPU is broken, or the node has another operating system than the driver is for.
+    """
+    fails = node.driver is not None and not node.in_step and not node.serves and bool(node.trouble)
+    return fails and not node.requested and node.target not in proven
