@@ -25,10 +25,11 @@ _DROPPED: Final = frozenset({"command", "args", "lifecycle", "managedFields"})
 _META: Final = ("name", "generateName", "namespace", "uid", "creationTimestamp", "deletionTimestamp",
                 "deletionGracePeriodSeconds", "generation", "labels", "ownerReferences", "finalizers")
 _ANNOTATIONS: Final = ("gpuward.io/", "nvidia.com/", "sandbox.gpuward.io/", "kubesandbox/", names.MIRROR_POD,
-                       "deprecated.daemonset.template.generation", "deployment.kubernetes.io/revision")
+                       "deprecated.daemonset.template.generation", "deployment.kubernetes.io/revision",
+                       *names.VOLCANO_POD_GROUPS, names.KUEUE_SERVING, names.JOB_INDEX)
 _POD: Final = ("nodeName", "nodeSelector", "affinity", "tolerations", "priority", "priorityClassName", "preemptionPolicy",
                "terminationGracePeriodSeconds", "restartPolicy", "runtimeClassName", "schedulerName", "schedulingGates",
-               "overhead", "resourceClaims", "readinessGates", "activeDeadlineSeconds")
+               "overhead", "resourceClaims", "readinessGates", "activeDeadlineSeconds", "schedulingGroup")
 _STATUS: Final = ("phase", "startTime", "resourceClaimStatuses", "extendedResourceClaimStatus", "qosClass")
 _OWNER: Final = ("replicas", "selector", "completions", "parallelism", "backoffLimit", "activeDeadlineSeconds", "suspend",
                  "minReadySeconds", "strategy", "completionMode", "revisionHistoryLimit", "progressDeadlineSeconds")
@@ -41,7 +42,7 @@ def _only(value: Mapping[str, Any] | None, fields: Iterable[str]) -> Object:
 
 
 def slim_meta(meta: Mapping[str, Any]) -> Object:
-    """Return metadata with the annotations that are ours, NVIDIA's or Kubernetes' own."""
+    """Return metadata with the annotations that are ours, NVIDIA's or Kubernetes' own, or say which pods are one gang."""
     notes = {key: value for key, value in (meta.get("annotations") or {}).items() if key.startswith(_ANNOTATIONS)}
     return {**_only(meta, _META), **({"annotations": notes} if notes else {})}
 
