@@ -14,6 +14,7 @@ from gpuward.model.domains import DomainLimit
 from gpuward.model.driver_images import ImageMissing
 from gpuward.model.edits import TemplateEdited
 from gpuward.model.gangs import GangAwaited, GangSpared
+from gpuward.model.mig import MigNotApplied
 from gpuward.model.notice import NoticeGiven, NoticeUnanswered
 from gpuward.model.obstacles import StaticPod
 from gpuward.model.opportunities import IdleAwaited
@@ -115,6 +116,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     Aborted("alice", 1_767_312_000.0, "a"),
     ImageNotStaged("nvcr.io/nvidia/driver:1-ubuntu22.04"),
     StagingFailed("nvcr.io/nvidia/driver:1-ubuntu22.04", "container nvidia-driver-ctr: ImagePullBackOff"),
+    MigNotApplied("all-1g.10gb", "pending", ("device-plugin",)),
     waits.Undecided("KeyError: 'x'"),
 )
 EXAMPLES = {example.reason: example for example in _EXAMPLES}

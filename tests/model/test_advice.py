@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from gpuward.model.advice import ADVICE, Act
+from gpuward.model.acts import Act
+from gpuward.model.advice import ADVICE
 from gpuward.model.reasons import Reason
 
 

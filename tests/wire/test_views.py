@@ -84,6 +84,16 @@ def test_whose_a_cordon_without_a_note_is(cordoners: list[str], unschedulable: b
     assert is_driver_managers(node) is nvidias
 
 
+@pytest.mark.parametrize(("state", "since"), [("pending", 60.0), ("failed", 60.0), ("success", 0.0), (None, 0.0)])
+def test_since_when_a_mig_layout_is_not_well(state: str | None, since: float) -> None:
+    fields = [{"manager": "nvidia-mig-manager", "time": "1970-01-01T00:01:00Z",
+               "fieldsV1": {"f:metadata": {"f:labels": {"f:nvidia.com/mig.config.state": {}}}}},
+              {"manager": "kubelet", "time": "2026-01-01T00:01:00Z", "fieldsV1": {"f:metadata": {"f:labels": {"f:a": {}}}}}]
+    labels = {} if state is None else {names.MIG_STATE: state}
+    assert node_view(raw(metadata={"name": "n", "labels": labels, "managedFields": fields})).mig_since == since
+    assert node_view(raw(metadata={"name": "n", "labels": labels})).mig_since == 0.0
+
+
 def pod(**change: Any) -> dict[str, Any]:
     """Build a running pod with one container."""
     body: dict[str, Any] = {

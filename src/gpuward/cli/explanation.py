@@ -18,6 +18,7 @@ from gpuward.cli.view import some
 from gpuward.labels.discovery import NOT_DISCOVERED, told_of_loss
 from gpuward.model.actions import PatchNode
 from gpuward.model.driver import ANEW, driver_daemonsets, going
+from gpuward.model.mig import without_layout
 from gpuward.model.operand_pods import failing, unready_operands
 from gpuward.model.owners import Claim, NodeOwner, OwnedBy, OwnerConflict
 from gpuward.model.placement import is_made_anew
@@ -46,7 +47,8 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.facts_cache import gather
 from gpuward.upgrade.remedies import MOST_STEPS, Remedy, remedies
 from gpuward.upgrade.remedies.candidates import UNPAUSE
-from gpuward.upgrade.remedies.fixes import DecisionFacts, uncordon
+from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix, uncordon
+from gpuward.upgrade.remedies.mig import fix_layout
 from gpuward.upgrade.remedies.operand_pod import mended
 from gpuward.upgrade.undrainable import gives_up_within
 from gpuward.upgrade.unmanaged import missing_labels, why_unmanaged
@@ -140,12 +142,18 @@ def _unattended(found: Explanation, snapshot: Snapshot, upgrades: UpgradePolicy)
 
 def _of_unmanaged(found: Explanation, snapshot: Snapshot, upgrades: UpgradePolicy) -> Explanation:
     """Return the explanation of a node without a driver of ours, with what fails there of the rest of the GPU stack."""
+    layout, _ = without_layout(found.node, found.now)
+    if layout is not None and found.node.ready:
+        return _mended(found, Hold(layout, found.node.mig_since), fix_layout(found.node, snapshot), snapshot, upgrades)
     unready = unready_operands(snapshot.pods.get(found.node.name, ()), snapshot.namespace)
     hold, _ = failing(unready, found.now)
     pod = next((pod for pod in unready if hold is not None and isinstance(hold.what, OnPod) and pod.ref == hold.what.pod), None)
-    if pod is None or not found.node.ready:
+    if pod is None or hold is None or not found.node.ready:
         return found
-    fix = mended(pod)
+    return _mended(found, hold, mended(pod), snapshot, upgrades)
+
+
+def _mended(found: Explanation, hold: Hold, fix: Fix, snapshot: Snapshot, upgrades: UpgradePolicy) -> Explanation:
     then = "the node has this part of the GPU stack again"
     remedy = Remedy(fix.do, then, fix.commands, fix.change(DecisionFacts(snapshot, upgrades)))
     return msgspec.structs.replace(found, operand=hold, remedies=(remedy,))

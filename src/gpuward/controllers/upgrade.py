@@ -61,7 +61,8 @@ class UpgradeController:
 
 
 IS_HELD: Final = "{n:node is|nodes are} held"
-HELD: Final = {Reason.SKIPPED: "Skipping {n:node|nodes}", Reason.OPERAND_FAILING: "operand fails on {n:node|nodes}"}
+HELD: Final = {Reason.SKIPPED: "Skipping {n:node|nodes}", Reason.OPERAND_FAILING: "operand fails on {n:node|nodes}",
+               Reason.MIG_NOT_APPLIED: "MIG layout is not applied on {n:node|nodes}"}
 """What is said of nodes that are passed over, or on which something else is wrong, and that are not just held."""
 
 

@@ -2,29 +2,10 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final
 
+from gpuward.model.acts import Act, Advice
 from gpuward.model.reasons import Reason
-
-
-class Act(StrEnum):
-    """Say whether somebody has to act."""
-
-    YES = "Yes"
-    ROLLOUT = "Yes: it holds every node that has not begun"
-    WISH = "No, it is as somebody wants it"
-    LATER = "Not yet: it ends by itself, or becomes a failure at its deadline"
-    NO = "No, it ends by itself"
-
-
-class Advice(NamedTuple):
-    """Hold what to tell about one reason."""
-
-    act: Act
-    means: str
-    do: str
-
 
 ADVICE: Final[dict[Reason, Advice]] = {
     Reason.SKIPPED: Advice(
@@ -385,6 +366,12 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "GPU feature discovery. Without the toolkit or the device plugin no new GPU pod runs there.",
         "`gpuward explain NODE` has the container, its last words and what to do. Correct what it complains about, mostly its "
         "section of the ClusterPolicy or the node's container runtime; it is started again by itself."),
+    Reason.MIG_NOT_APPLIED: Advice(
+        Act.YES, "The MIG manager could not give the node's GPUs the layout that the label nvidia.com/mig.config asks for, or "
+        "has not been done with it for 15 minutes. Until it is done it keeps the device plugin, DCGM and GPU feature discovery "
+        "off the node, so no new GPU pod runs there; where one of their pods does not end in 5 minutes NVIDIA's leaves it so.",
+        "Its pod's log says why: mostly there is no layout of that name, or pods use the GPUs. It tries again when the label "
+        "changes, and when its pod is deleted and comes anew."),
     Reason.WORKLOAD_KEPT: Advice(
         Act.WISH, "The node is to serve another kind of workload: its label nvidia.com/gpu.workload.config was changed, or "
         "sandboxWorkloads of the ClusterPolicy. That takes its driver away, so it waits for the pods that use its GPUs. None is "

@@ -13,6 +13,7 @@ from gpuward.model.denials import ReplacementRefused
 from gpuward.model.domains import DomainLimit
 from gpuward.model.gangs import GangAwaited, GangSpared
 from gpuward.model.listing import listed
+from gpuward.model.mig import MigNotApplied
 from gpuward.model.notice import NoticeGiven, NoticeUnanswered
 from gpuward.model.obstacles import HoldsDriver, LosesData, NotStartedAgain, Obstacle, OfDaemonSet, SeveralBudgets, StaticPod
 from gpuward.model.opportunities import IdleAwaited
@@ -131,7 +132,7 @@ def arguments(what: WaitsFor) -> dict[str, object]:
             return _plain(what)
         case NotSelected() | DriverRefused() | WrongDriverType() | DriverLabelUnknown():
             return _unserved(what)
-        case Starting():
+        case Starting() | MigNotApplied():
             return _starting(what)
         case Limit() | DomainLimit():
             return _limit(what)
@@ -288,7 +289,9 @@ def _kept(what: WrongDriverType) -> str:
     return f" but those of NVIDIADriver {what.kept}, which is not for it any more, and no upgrade"
 
 
-def _starting(what: Starting) -> dict[str, object]:
+def _starting(what: Starting | MigNotApplied) -> dict[str, object]:
+    if isinstance(what, MigNotApplied):
+        return what.told()
     if what.reason is Reason.DRIVER_IN_USE:
         more = f" and {len(what.users) - MOST_USERS} more" if len(what.users) > MOST_USERS else ""
         return {"pod": what.pod.name, "users": ", ".join(map(str, what.users[:MOST_USERS])) + more}

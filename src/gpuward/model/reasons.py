@@ -94,6 +94,7 @@ class Reason(StrEnum):
     WRITE_UNANSWERED = "WriteUnanswered"
     MOVE_PAUSED = "MovePaused"
     OPERAND_FAILING = "OperandFailing"
+    MIG_NOT_APPLIED = "MigNotApplied"
     WORKLOAD_KEPT = "WorkloadKept"
     OPERANDS_KEPT = "OperandsKept"
     UNDECIDED = "Undecided"
@@ -138,6 +139,8 @@ class Reason(StrEnum):
         return self in _PASSED_OVER
 
 
+BESIDE_THE_DRIVER: Final = frozenset({Reason.OPERAND_FAILING, Reason.MIG_NOT_APPLIED})
+"""What is wrong on a node whose driver is as it should be."""
 _TURN: Final = frozenset({
     Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT, Reason.DOMAIN_LIMIT, Reason.WAVE_NOT_DONE, Reason.WAVE_LIMIT,
     Reason.GROWTH_LIMIT, Reason.GANG_AWAITED})
@@ -165,8 +168,8 @@ _NEEDS_PERSON: Final = frozenset({
     Reason.DOES_NOT_STOP,
     Reason.WRITE_REFUSED, Reason.REPLACEMENT_REFUSED, Reason.COMES_BACK, Reason.UNCORDONED, Reason.NOT_SELECTED,
     Reason.DRIVER_REFUSED, Reason.WRONG_DRIVER_TYPE, Reason.DRIVER_LABEL_UNKNOWN, Reason.OPERAND_FAILING, Reason.VALIDATION_OFF,
-    Reason.IMAGE_MISSING, Reason.DOMAIN_BROKEN, Reason.STAGING_FAILED, Reason.DELETION_UNSEEN, Reason.UNDRAINABLE,
-    Reason.QUARANTINED, Reason.NOTICE_UNANSWERED,
+    Reason.MIG_NOT_APPLIED, Reason.IMAGE_MISSING, Reason.DOMAIN_BROKEN, Reason.STAGING_FAILED, Reason.DELETION_UNSEEN,
+    Reason.UNDRAINABLE, Reason.QUARANTINED, Reason.NOTICE_UNANSWERED,
 })
 _UNDER_WAY: Final = frozenset({Reason.WRITE_REFUSED, Reason.REPLACEMENT_REFUSED, Reason.COMES_BACK, Reason.UNCORDONED})
 _PASSED_OVER: Final = (_NEEDS_PERSON - _UNDER_WAY) | {

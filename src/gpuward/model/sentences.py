@@ -115,6 +115,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.METADATA_BEHIND: "up to date; only labels, annotations or the node selector of its driver pod are older, and "
     "change when the pod is next replaced",
     Reason.OPERAND_FAILING: "pod {pod} of this node is not ready: {trouble}",
+    Reason.MIG_NOT_APPLIED: "the MIG layout {layout} {how} ({label}={state}){away}",
     Reason.OPERANDS_KEPT: "keeps its operands until its GPUs are free, though nvidia.com/gpu.deploy.operands=false wants none: "
     "pod {pod} uses them ({pods} in all)",
     Reason.WORKLOAD_KEPT: "stays a node for {workload} until its GPUs are free, and becomes one for {wanted} then: pod {pod} "

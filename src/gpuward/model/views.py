@@ -59,6 +59,7 @@ class NodeView(msgspec.Struct, frozen=True, gc=False):
     record: Record | None = None
     record_error: str = ""  # why our annotation could not be read; empty when it could, or is absent
     turned: float = 0.0  # when it last became Ready, or ceased to be; 0 where its condition does not say
+    mig_since: float = 0.0  # since when its MIG layout is not well; 0 where managedFields are silent, or it is
 
     @property
     def ref(self) -> Ref:

@@ -13,6 +13,7 @@ from gpuward.model.domains import DomainLimit, LargeDomain
 from gpuward.model.driver_images import ImageMissing
 from gpuward.model.edits import TemplateEdited
 from gpuward.model.gangs import GangAwaited, GangSpared, LargeGang
+from gpuward.model.mig import MigNotApplied
 from gpuward.model.notice import NoticeGiven, NoticeUnanswered
 from gpuward.model.obstacles import Obstacle
 from gpuward.model.opportunities import IdleAwaited
@@ -296,4 +297,4 @@ WaitsFor = (Plain | NoPolicy | InvalidPolicy | FailureBudgetSpent | NewDriverFai
             | Unserved | Starting | Failed | RetryLater | UnknownState | TwoDriverPods | MovePaused | Undecided | TemplateEdited
             | Denied | WorkloadKept | OperandsKept | ImageMissing | DriverKept | DeletionUnseen | WindowShut | DomainLimit
             | PlanDiffers | Undrainable | Quarantined | IdleAwaited | GangAwaited | GangSpared | WaveWait | ImageNotStaged
-            | StagingFailed | NoticeGiven | NoticeUnanswered | Paused | PluginFirst | DriverFollows)
+            | StagingFailed | MigNotApplied | NoticeGiven | NoticeUnanswered | Paused | PluginFirst | DriverFollows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from gpuward.model.plan import Hold, NodeStatus
-from gpuward.model.reasons import Reason
+from gpuward.model.reasons import BESIDE_THE_DRIVER, Reason
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.waves import WaveSoaking
 
@@ -40,7 +40,7 @@ def group_of(status: NodeStatus) -> Group:
     if reason in (Reason.WORKLOAD_KEPT, Reason.OPERANDS_KEPT):
         return Group.HELD
     if status.up_to_date:
-        return Group.UNWELL if reason is Reason.OPERAND_FAILING else Group.UP_TO_DATE
+        return Group.UNWELL if reason in BESIDE_THE_DRIVER else Group.UP_TO_DATE
     if reason is Reason.SKIPPED:
         return Group.SKIPPED
     if reason is not None and reason.needs_person:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from shlex import quote
 
@@ -9,6 +10,7 @@ from gpuward import names
 from gpuward.labels.discovery import SILENCE, is_silent
 from gpuward.model.abandoned import WHAT_TO_DO, is_abandoned
 from gpuward.model.listing import listed
+from gpuward.model.mig import without_layout
 from gpuward.model.operand_pods import unready_operands
 from gpuward.model.plan import NodeStatus, Plan
 from gpuward.model.reasons import Reason
@@ -42,7 +44,7 @@ def warnings(policies: PoliciesInForce, plan: Plan, snapshot: Snapshot) -> tuple
     settings = (*unbounded(policies.upgrades, plan, snapshot), *unread_words(policies), *_empty_waves(plan))
     unmade = (message for _, message in told_of_unmounted(unmounted(policies.policy, snapshot), snapshot.namespace))
     of_nodes = (*_taken_away(snapshot), *_without_plugin(policies.policy, plan, snapshot),
-                *_without_toolkit(policies.policy, plan, snapshot), *_silent(plan, snapshot))
+                *_without_toolkit(policies.policy, plan, snapshot), *_without_layout(plan, snapshot), *_silent(plan, snapshot))
     return (*settings, *unmade, *told, *of_nodes)
 
 
@@ -87,6 +89,15 @@ def _empty_waves(plan: Plan) -> Iterator[str]:
             if wave.phase is WavePhase.DONE and wave.name != REST and not wave.total and not wave.left:
                 yield (f"no node counts in wave {wave.name} of the RolloutPolicy{whose} (see its nodeSelector): later waves do "
                        "not wait")
+
+
+def _without_layout(plan: Plan, snapshot: Snapshot) -> Iterator[str]:
+    """Say so of nodes whose driver is nobody's matter here: others have it for their reason."""
+    nodes = [name for name, node in sorted(snapshot.nodes.items())
+             if name not in plan.nodes and node.gpu_present and without_layout(node, math.inf)[0] is not None]
+    for one in nodes[:1]:
+        yield (f"{listed(nodes, _MOST)} {'has' if len(nodes) == 1 else 'have'} not got the MIG layout that the label "
+               f"{names.MIG_CONFIG} asks for: gpuward explain {one}")
 
 
 def _silent(plan: Plan, snapshot: Snapshot) -> Iterator[str]:

@@ -25,7 +25,7 @@ from gpuward.model.windows import WindowFit
 from gpuward.upgrade import admission, done_or_failed, drain, driver_restart, uncordon  # noqa: F401  importing the steps registers them
 from gpuward.upgrade.admission import admit
 from gpuward.upgrade.approved_plan import what_differs
-from gpuward.upgrade.beside_the_driver import with_operands
+from gpuward.upgrade.beside_the_driver import beside_the_driver
 from gpuward.upgrade.changing import unless_changing
 from gpuward.upgrade.counts import count
 from gpuward.upgrade.destinations import Fleets, arriving
@@ -95,7 +95,7 @@ def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Decisi
     granted = open_grants(snapshot, now)
 
     def decided(node: NodeFacts) -> NodeProgress:
-        return unplaced_if_it_lasts(with_operands(_if_ready(step(node, policy, now), node), now), now)
+        return unplaced_if_it_lasts(beside_the_driver(_if_ready(step(node, policy, now), node), now), now)
 
     nodes = memory.judge_all(snapshot, policy, now, decided, granted)
     takes = likely_seconds(samples_of(nodes)) if policy.rollout.window_fit is WindowFit.P90 else 0.0

@@ -24,6 +24,7 @@ _KUBECTL = "kubectl"
 """How the field managers of people begin who cordon nodes by hand."""
 _BY_CONDITION = "node.kubernetes.io/"
 """How the keys of taints begin that Kubernetes sets itself."""
+_MIG_DONE = "success"
 
 
 class _Spec(msgspec.Struct):
@@ -56,6 +57,7 @@ class _Node(msgspec.Struct):
 
 class _FieldsEntry(msgspec.Struct):
     manager: str = ""
+    time: datetime | None = None
     fields: dict[str, Any] | None = msgspec.field(default=None, name="fieldsV1")
 
 
@@ -99,6 +101,7 @@ def node_view(raw: bytes | msgspec.Raw) -> NodeView:
         told=_told(node.status),
         record=record,
         record_error=error,
+        mig_since=_mig_since(raw) if (meta.labels or {}).get(names.MIG_STATE) not in (None, _MIG_DONE) else 0.0,
     )
 
 
@@ -126,6 +129,14 @@ def _cordoners(raw: bytes | msgspec.Raw) -> tuple[str, ...]:
     """Return who owns the cordon. managedFields are long, and read for the few nodes alone of which it matters."""
     entries = _fields_decoder.decode(raw).metadata.managed_fields or ()
     return tuple(sorted({one.manager for one in entries if "f:unschedulable" in ((one.fields or {}).get("f:spec") or {})}))
+
+
+def _mig_since(raw: bytes | msgspec.Raw) -> float:
+    """Return when the MIG manager last wrote how far it is."""
+    entries = _fields_decoder.decode(raw).metadata.managed_fields or ()
+    key = f"f:{names.MIG_STATE}"
+    return max((one.time.timestamp() for one in entries if one.time is not None
+                and key in (((one.fields or {}).get("f:metadata") or {}).get("f:labels") or {})), default=0.0)
 
 
 def _ready(status: _Status) -> bool | None:

@@ -14,7 +14,7 @@ import msgspec
 from gpuward.model.explain import sentence
 from gpuward.model.plan import Hold, NodeStatus, Plan
 from gpuward.model.policy import UpgradePolicy
-from gpuward.model.reasons import Reason
+from gpuward.model.reasons import BESIDE_THE_DRIVER, Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.waits import OnBudget, OnPod
@@ -153,7 +153,7 @@ def _moves(plan: Plan) -> bool:
 
 def outlook(before: NodeStatus, after: NodeStatus, plan: Plan | None = None) -> str:
     """Say what becomes of a node in a plan."""
-    if after.hold is None and before.hold is not None and before.hold.reason is Reason.OPERAND_FAILING:
+    if after.hold is None and before.hold is not None and before.hold.reason in BESIDE_THE_DRIVER:
         return "nothing is wrong with this node then"
     if after.state is State.DONE and after.hold is None:
         return "this node is up to date then" if after.up_to_date else "the upgrade of this node is over then"

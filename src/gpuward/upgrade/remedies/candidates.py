@@ -36,6 +36,7 @@ from gpuward.upgrade.remedies.driver_pod import (
     stop_driver_pod,
 )
 from gpuward.upgrade.remedies.fixes import Dial, Fix
+from gpuward.upgrade.remedies.mig import apply_layout
 from gpuward.upgrade.remedies.operand_pod import mend_operand
 from gpuward.upgrade.remedies.owners import be_rightly_selected, be_selected, follow_driver
 from gpuward.upgrade.remedies.pods import (
@@ -350,6 +351,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.VALIDATOR_MISSING: make_validator_pod,
     Reason.VALIDATOR_STARTING: mend_validator_pod,
     Reason.OPERAND_FAILING: mend_operand,
+    Reason.MIG_NOT_APPLIED: apply_layout,
     Reason.JOBS_RUNNING: finish_jobs,
     Reason.EVICTING: end_or_keep_away,
     Reason.COMES_BACK: _keep_away,
