@@ -18,6 +18,7 @@ from tests.journeys.stage import NEW, OLD, POLICY, Object, Proceed, Stage, on_st
 from tests.journeys.test_moves import Watcher, be_precompiled, with_one_owner, with_workloads
 from tests.journeys.test_nvidiadriver import condition as driver_condition
 from tests.journeys.test_nvidiadriver import driver_pods
+from tests.journeys.test_status_screen import delete_pods
 
 OFF = "driver.enabled is false: no drivers are managed"
 WHAT_TO_DO = ("cordon and reboot such a node, with a driver installed on the host if its GPUs are to be used, or set "
@@ -253,3 +254,27 @@ def test_limits_hold_where_drivers_are_switched_off_in_mid_upgrade(precompiled: 
         assert (stage.most_in_progress, stage.most_unavailable) == (1, 1)
 
     play()
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_host_that_has_lost_its_own_driver_is_told_what_to_do(stage: Stage) -> None:
+    """Its label says for ever that it has one, so no driver pod comes whose log could say more."""
+    await stage.installed()
+    machine = stage.sandbox.machine("gpu-1")
+    machine.host_driver = OLD
+    await stage.label("gpu-1", names.DEPLOY_DRIVER, "pre-installed")
+    await stage.rest(300)
+    found = await explanation_of(stage, "gpu-1")
+    assert found.unmanaged == "its host has a driver of its own, as its label nvidia.com/gpu.deploy.driver=pre-installed says"
+    assert found.remedies == ()
+    machine.host_driver = machine.driver = ""
+    machine.files.clear()
+    await delete_pods(stage, names.TOOLKIT_APP, "gpu-1")
+    await stage.rest(400)
+    first, second = (await explanation_of(stage, "gpu-1")).remedies
+    assert first.do == ("install a driver on the host, or see why the one there does not work: the label "
+                        "nvidia.com/gpu.deploy.driver=pre-installed says that there is one, so gpuward installs none")
+    assert second.do == "or have gpuward install drivers: take that label away"
+    assert second.commands == ("kubectl label node gpu-1 nvidia.com/gpu.deploy.driver-",)
+    await stage.label("gpu-1", names.DEPLOY_DRIVER, None)
+    await stage.until(lambda: stage.driver("gpu-1") == OLD and stage.state("gpu-1") == "upgrade-done")

@@ -7,6 +7,7 @@ from shlex import quote
 from typing import Final
 
 from gpuward import names
+from gpuward.cli.leftovers import PRE_INSTALLED
 from gpuward.cli.look import Picture
 from gpuward.model.operand_pods import unready_operands
 from gpuward.model.policy import UpgradePolicy
@@ -28,21 +29,24 @@ def without_our_drivers(node: NodeView, picture: Picture, upgrades: UpgradePolic
 
 
 def _host_drivers(node: NodeView, picture: Picture, upgrades: UpgradePolicy) -> Iterator[Remedy]:
-    """Return what helps where drivers are switched off, and a pod of the node waits for one: nobody can try that on paper."""
-    view, snapshot = picture.active.view, picture.snapshot
-    if view is None or not picture.active.switched_off or not node.ready:
+    """Return what helps where a pod waits for a driver and we install none, since drivers are switched off or the host is said to
+    have one: nobody can try that on paper.
+    """
+    view, snapshot, off = picture.active.view, picture.snapshot, picture.active.switched_off
+    if view is None or not node.ready or not (off or node.labels.get(names.DEPLOY_DRIVER) == PRE_INSTALLED):
         return
     waiting = next((pod for pod in unready_operands(snapshot.pods.get(node.name, ()), snapshot.namespace)
                     if pod.begun and pod.progress is not None and pod.progress.name == _STEP), None)
     if waiting is None:
         return
     after = DecisionFacts(snapshot, upgrades)
-    yield Remedy("install a driver on the host, or see why the one there does not work: driver.enabled is false, so gpuward "
-                 "installs none",
+    why = "driver.enabled is false" if off else f"the label {names.DEPLOY_DRIVER}={PRE_INSTALLED} says that there is one"
+    yield Remedy(f"install a driver on the host, or see why the one there does not work: {why}, so gpuward installs none",
                  f"init container {_STEP} finds it, and the rest of the GPU stack starts",
                  (f"kubectl logs {quote(waiting.name)} -n {quote(snapshot.namespace)} -c {_STEP}",), after)
-    yield Remedy("or have gpuward install drivers: set driver.enabled to true", "the node gets a driver pod",
-                 (f"kubectl edit clusterpolicy {quote(view.name)}",), after)
+    do, command = ("set driver.enabled to true", f"kubectl edit clusterpolicy {quote(view.name)}") if off else (
+        "take that label away", f"kubectl label node {quote(node.name)} {names.DEPLOY_DRIVER}-")
+    yield Remedy(f"or have gpuward install drivers: {do}", "the node gets a driver pod", (command,), after)
 
 
 def _wanted_drivers(node: NodeView, picture: Picture, upgrades: UpgradePolicy) -> Iterator[Remedy]:
