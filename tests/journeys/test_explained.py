@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 from functools import partial
 
+import pytest
 from rich.console import Console
 
 from gpuward import errors, names
@@ -161,20 +162,24 @@ async def test_a_pause_of_gpuward_pause_is_ended_by_gpuward_resume(stage: Stage)
     assert remedy.commands[0].startswith("kubectl patch"), "the field was set by hand"
 
 
-@on_stage(gpu_nodes=2)
-async def test_who_keeps_the_device_plugin_from_a_node_by_its_label_is_told_so(stage: Stage) -> None:
-    await stage.installed()
-    assert not (await status_of(stage))["warnings"]
-    await stage.label("gpu-1", names.DEPLOY_PLUGIN, "false")
-    await stage.rest(60)
-    (warned,) = (await status_of(stage))["warnings"]
-    assert warned == f"gpu-1 has no device plugin, as the label {names.DEPLOY_PLUGIN}=false says: gpuward explain gpu-1"
-    (note,) = [note for note in (await explanation_of(stage, "gpu-1")).notes if "has no device plugin" in note]
-    assert f"`kubectl label node gpu-1 {names.DEPLOY_PLUGIN}-`" in note
-    await stage.label("gpu-1", names.DEPLOY_PLUGIN, None)
-    await stage.rest(60)
-    assert stage.labels("gpu-1")[names.DEPLOY_PLUGIN] == "true"
-    assert not (await status_of(stage))["warnings"]
+@pytest.mark.parametrize("value", ["false", "ture"])
+def test_who_keeps_the_device_plugin_from_a_node_by_its_label_is_told_so(value: str) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        assert not (await status_of(stage))["warnings"]
+        await stage.label("gpu-1", names.DEPLOY_PLUGIN, value)
+        await stage.rest(60)
+        (warned,) = (await status_of(stage))["warnings"]
+        assert warned == f"gpu-1 has no device plugin, as the label {names.DEPLOY_PLUGIN}={value} says: gpuward explain gpu-1"
+        (note,) = [note for note in (await explanation_of(stage, "gpu-1")).notes if "has no device plugin" in note]
+        assert f"`kubectl label node gpu-1 {names.DEPLOY_PLUGIN}-`" in note
+        await stage.label("gpu-1", names.DEPLOY_PLUGIN, None)
+        await stage.rest(60)
+        assert stage.labels("gpu-1")[names.DEPLOY_PLUGIN] == "true"
+        assert not (await status_of(stage))["warnings"]
+
+    story()
 
 
 @on_stage(gpu_nodes=2)

@@ -30,6 +30,8 @@ _MOST = 3
 _OF_RUNTIME_CLASS = (names.VALIDATOR_APP, "gpu-feature-discovery")
 """Apps whose pods have NVIDIA's runtime class, and nothing of people's that they could wait for, such as a ConfigMap."""
 _NOT_STARTED = ("", "PodInitializing", "ContainerCreating")
+_PAUSED = "paused-for-"
+"""What the values have that the driver manager and the MIG manager give to labels of operands while they work."""
 _CORDON = "until then `kubectl cordon` keeps pods away that would find none"
 
 
@@ -61,24 +63,28 @@ def _taken_away(snapshot: Snapshot) -> Iterator[str]:
 
 
 def lacks_plugin(node: NodeView, active: ActivePolicy) -> bool:
-    """Tell whether somebody keeps the device plugin from a node by its label: it offers no GPUs, but for claims."""
+    """Tell whether somebody keeps the device plugin from a node by its label, if by a typing error: it offers no GPUs, but for
+    claims. Who pauses it says so elsewhere.
+    """
     runs = active.valid is not None and active.valid.spec.device_plugin.is_enabled
-    return runs and node.gpu_present and node.labels.get(names.DEPLOY_PLUGIN) == "false"
+    value = node.labels.get(names.DEPLOY_PLUGIN, "")
+    return runs and node.gpu_present and value not in ("", "true") and _PAUSED not in value
 
 
 def _without_plugin(active: ActivePolicy, plan: Plan, snapshot: Snapshot) -> Iterator[str]:
     nodes = [name for name in sorted(plan.nodes) if name in snapshot.nodes and lacks_plugin(snapshot.nodes[name], active)]
     for one in nodes[:1]:
         yield (f"{listed(nodes, _MOST)} {'has' if len(nodes) == 1 else 'have'} no device plugin, as the label "
-               f"{names.DEPLOY_PLUGIN}=false says: gpuward explain {one}")
+               f"{names.DEPLOY_PLUGIN}={snapshot.nodes[one].labels[names.DEPLOY_PLUGIN]} says: gpuward explain {one}")
 
 
 def told_of_plugin(node: NodeView, active: ActivePolicy) -> tuple[str, ...]:
     """Return what is to be said of such a node, nothing of any other."""
     if not lacks_plugin(node, active):
         return ()
-    return (f"it has no device plugin, which the label {names.DEPLOY_PLUGIN}=false keeps away: without a DRA driver it offers no "
-            f"GPUs; `kubectl label node {quote(node.name)} {names.DEPLOY_PLUGIN}-` brings the plugin back",)
+    value = node.labels[names.DEPLOY_PLUGIN]
+    return (f"it has no device plugin, which the label {names.DEPLOY_PLUGIN}={value} keeps away: without a DRA driver it offers "
+            f"no GPUs; `kubectl label node {quote(node.name)} {names.DEPLOY_PLUGIN}-` brings the plugin back",)
 
 
 def _empty_waves(plan: Plan) -> Iterator[str]:
