@@ -70,6 +70,34 @@ async def test_a_node_that_no_other_nvidiadriver_selects_is_not_called_up_to_dat
     assert {stage.hold(node) for node in stage.states()} == {"NotSelected"}
 
 
+@pytest.mark.parametrize("default", [True, False])
+def test_nodes_that_are_left_to_nobody_name_the_nvidiadriver_that_kubectl_still_lists(default: bool) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+        await label_pools(stage, a="gpu-1 gpu-2")
+        await make(stage, nvidia_driver("a", default=default), nvidia_driver("other"))
+        await stage.installed()
+        keep(stage, "nvidiadrivers.nvidia.com", "a")
+        await stage.user.delete(resources.NVIDIA_DRIVERS, "a", propagation="Background")
+        await stage.rest(600)
+        assert {stage.hold(node) for node in stage.states()} | {"NotSelected"} == {"NotSelected"}
+        components = {pod["metadata"]["labels"].get(names.COMPONENT_LABEL) for pod in stage.pods()}
+        assert names.DRIVER_COMPONENT not in components
+        told = f"NVIDIADriver a is being deleted, and is kept by its finalizers {FINALIZER}"
+        assert (await headline_of(stage)).startswith(f"{told}; apart from that ClusterPolicy {POLICY}: 0 of 2 nodes up to date")
+        helps = [remedy.do for remedy in (await explanation_of(stage, "gpu-1")).remedies]
+        assert f"{told}: write it anew once it is gone" in helps
+        stage.sandbox.store.modify("nvidiadrivers.nvidia.com", None, "a", lambda body: body["metadata"].pop("finalizers"))
+        await stage.rest(30)
+        assert (await headline_of(stage)).startswith(f"ClusterPolicy {POLICY}: 0 of 2 nodes up to date")
+        await make(stage, nvidia_driver("a", default=default))
+        await stage.rest(900)
+        assert stage.drivers() == [OLD]
+
+    story()
+
+
 @pytest.mark.parametrize(("upgrade", "reason"), [
     ({"autoUpgrade": False}, "MovePaused"), ({"maxUnavailable": 0}, "NoNodeMayStart")])
 def test_nodes_that_may_not_go_name_what_is_being_deleted_and_what_keeps_it(upgrade: dict[str, object], reason: str) -> None:

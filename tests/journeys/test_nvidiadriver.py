@@ -17,6 +17,7 @@ from gpuward.model.states import IN_PROGRESS, State
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.messages import Answer, Request, Stream, refusal
 from kubesandbox.sim.faults import Fault
+from tests.journeys.looking import explanation_of
 from tests.journeys.stage import NEW, OLD, Object, Stage, on_stage
 from tests.operands.build import EXAMPLES
 
@@ -191,6 +192,19 @@ async def test_a_conflict_is_told_to_those_that_are_in_it_and_changes_nothing(st
     assert sentence(stage.operator.plan.holds["gpu-1"]) == "nothing new starts while NVIDIADriver a is invalid; see its condition"
     await stage.user.delete(resources.NVIDIA_DRIVERS, "greedy")
     await stage.upgraded()
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_node_that_two_others_select_says_so_while_it_keeps_its_nvidiadriver(stage: Stage) -> None:
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, nvidia_driver("standard", default=True))
+    await stage.installed()
+    await make(stage, *(nvidia_driver(name, nodeSelector={"kubernetes.io/hostname": "gpu-1"}) for name in ("one", "two")))
+    await stage.rest(60)
+    told = "NVIDIADriver standard, which keeps the node while it is open whose it is"
+    two = "multiple NVIDIADrivers match the same node gpu-1: [one two]"
+    assert (await explanation_of(stage, "gpu-1")).policy == f"{told}: {two}"
+    assert (await explanation_of(stage, "gpu-2")).policy == "NVIDIADriver standard"
 
 
 @on_stage(gpu_nodes=6)

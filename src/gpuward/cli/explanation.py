@@ -13,7 +13,7 @@ from gpuward.cli.leavingpods import LeavingPod, leaving_pods
 from gpuward.cli.look import Picture
 from gpuward.cli.podwords import PodWords
 from gpuward.cli.rollouts import PolicyRollout
-from gpuward.cli.unselected import corrections, selection
+from gpuward.cli.unselected import corrections, made_anew, selection
 from gpuward.cli.view import some
 from gpuward.labels.discovery import NOT_DISCOVERED, told_of_loss
 from gpuward.model.actions import PatchNode
@@ -179,6 +179,7 @@ def _by_hand(status: NodeStatus, node: NodeView, picture: Picture, upgrades: Upg
                          () if of_nodes else (f"kubectl edit {kind.lower()} {quote(name)}",), after)
     if hold is not None and isinstance(hold.what, NotSelected):
         yield from corrections(hold.what, picture, after)
+        yield from made_anew(node, picture, after)
     if hold is not None and isinstance(hold.what, WorkloadKept):
         pod, wanted = hold.what.pod, hold.what.wanted
         yield Remedy(f"end the pods that use its GPUs, or wait for their end: {hold.what.pods} in all",
@@ -269,6 +270,9 @@ def _policy(picture: Picture, upgrades: UpgradePolicy, node: str) -> str:
         return f"NVIDIADriver {upgrades.driver}, which is deleted: {then}"
     going = next((f"{ending(each.view)}: its nodes go to others" for each in picture.drivers.going
                   if each.view.name == upgrades.driver), "")
+    claimed = picture.drivers.owners.get(node)
+    if upgrades.driver and not going and isinstance(claimed, OwnerConflict):
+        going = f"{upgrades.driver}, which keeps the node while it is open whose it is: {claimed}"
     name = f"NVIDIADriver {going or upgrades.driver}" if upgrades.driver else f"ClusterPolicy {active.view.name}"
     return name + ("" if upgrades.auto_upgrade else ": automatic upgrades are off")
 

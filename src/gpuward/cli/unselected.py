@@ -9,7 +9,7 @@ from typing import Final
 from gpuward.cli.look import Picture
 from gpuward.model.unserved import NotSelected
 from gpuward.model.views import NodeView
-from gpuward.policy.refused import why_refused
+from gpuward.policy.refused import ending, left_by, why_refused
 from gpuward.upgrade.remedies import Remedy
 from gpuward.upgrade.remedies.fixes import DecisionFacts
 
@@ -25,6 +25,15 @@ def corrections(what: NotSelected, picture: Picture, after: DecisionFacts) -> It
         yield Remedy(f"correct NVIDIADriver {name}: {why_refused(picture.drivers, name)}",
                      "it is known then which nodes it selects, and whether this is one of them",
                      (f"kubectl edit nvidiadriver {quote(name)}",), after)
+
+
+def made_anew(node: NodeView, picture: Picture, after: DecisionFacts) -> Iterator[Remedy]:
+    """Return what helps where an NVIDIADriver selects the node that is being deleted: nobody can take a deletion back."""
+    for each in left_by(node.name, picture.drivers, picture.snapshot)[:MOST]:
+        name = quote(each.view.name)
+        yield Remedy(f"NVIDIADriver {ending(each.view)}: write it anew once it is gone", "its driver comes from that",
+                     (f"kubectl get nvidiadriver {name} -o yaml",), after,
+                     "a finalizer that is taken off by hand leaves undone what it was there for")
 
 
 def selection(node: NodeView, after: DecisionFacts) -> Remedy:

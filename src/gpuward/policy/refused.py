@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuward import names
+from gpuward.model.owners import NoOwner, OwnedBy, owner_of
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
 from gpuward.policy.activedriver import ActiveDriver
@@ -72,9 +73,20 @@ def why_refused(drivers: PoliciesInForce, driver: str) -> str:
 
 
 def endings(drivers: PoliciesInForce, snapshot: Snapshot) -> tuple[str, ...]:
-    """Return which NVIDIADrivers with nodes of their own are being deleted, and what keeps them."""
+    """Return which NVIDIADrivers are being deleted that have nodes of their own, or leave some to nobody, and what keeps them."""
     owners = {node.labels.get(names.DRIVER_OWNER) for node in snapshot.nodes.values()}
-    return tuple(f"NVIDIADriver {ending(each.view)}" for each in drivers.going if each.view.name in owners)
+    left = frozenset(each.view.name for node in drivers.owners for each in left_by(node, drivers, snapshot))
+    return tuple(f"NVIDIADriver {ending(each.view)}" for each in drivers.going if each.view.name in owners | left)
+
+
+def left_by(node: str, drivers: PoliciesInForce, snapshot: Snapshot) -> tuple[ActiveDriver, ...]:
+    """Return the NVIDIADrivers that select a node which is nobody's, and have it no more as they are being deleted: kubectl lists
+    them beside the others.
+    """
+    if not isinstance(drivers.owners.get(node), NoOwner):
+        return ()
+    labels = snapshot.nodes[node].labels
+    return tuple(each for each in drivers.going if isinstance(owner_of(node, labels, (each.claim,)), OwnedBy))
 
 
 def ending(view: PolicyView) -> str:
