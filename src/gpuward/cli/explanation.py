@@ -12,9 +12,9 @@ from gpuward.cli.hostdriver import own_toolkits, without_our_drivers
 from gpuward.cli.leavingpods import LeavingPod, leaving_pods
 from gpuward.cli.look import Picture
 from gpuward.cli.podwords import PodWords
+from gpuward.cli.prospects import prospects
 from gpuward.cli.rollouts import PolicyRollout
 from gpuward.cli.unselected import corrections, made_anew, selection
-from gpuward.cli.view import some
 from gpuward.labels.discovery import NOT_DISCOVERED, told_of_loss
 from gpuward.model.actions import PatchNode
 from gpuward.model.driver import ANEW, driver_daemonsets, going
@@ -24,16 +24,14 @@ from gpuward.model.owners import Claim, NodeOwner, OwnedBy, OwnerConflict
 from gpuward.model.placement import is_made_anew
 from gpuward.model.plan import Hold, NodeStatus, Plan
 from gpuward.model.policy import UpgradePolicy
-from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner, Failure
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST, State
 from gpuward.model.systems import system_of
 from gpuward.model.uncordoned import UNCORDONED, lacks_cordon
-from gpuward.model.undrainable import Behaviour
 from gpuward.model.unserved import NotSelected
 from gpuward.model.views import DaemonSetView, NodeView, PodView
-from gpuward.model.waits import InvalidPolicy, Limit, OnPod
+from gpuward.model.waits import InvalidPolicy, OnPod
 from gpuward.model.withheld import is_withheld
 from gpuward.model.workloads import Workload, WorkloadKept, is_for_virtual_machines, workload_of
 from gpuward.operands.cluster import os_tag
@@ -45,16 +43,12 @@ from gpuward.report.warned import told_of_plugin, told_of_unserved
 from gpuward.upgrade.at_its_time import at_its_time
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.facts_cache import gather
-from gpuward.upgrade.remedies import MOST_STEPS, Remedy, remedies
+from gpuward.upgrade.remedies import Remedy, remedies
 from gpuward.upgrade.remedies.candidates import UNPAUSE
 from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix, uncordon
 from gpuward.upgrade.remedies.mig import fix_layout
 from gpuward.upgrade.remedies.operand_pod import mended
-from gpuward.upgrade.undrainable import gives_up_within
 from gpuward.upgrade.unmanaged import missing_labels, why_unmanaged
-
-MOST_KEPT = 3
-"""Pods that a note names."""
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -287,59 +281,6 @@ def _owner(node: NodeFacts) -> CordonOwner | None:
     if not node.unschedulable:
         return None
     return CordonOwner.OTHER if node.cordon_is_foreign else node.record.cordon
-
-
-def prospects(status: NodeStatus, policy: UpgradePolicy, leaving: Iterable[PodView] = (), plan: Plan | None = None
-              ) -> Iterator[str]:
-    """Tell what becomes of a node that waits for something that nobody needs to do, if the pods that leave do not come back."""
-    reason = status.hold.reason if status.hold is not None else None
-    bare = _bare(status, plan) if reason is Reason.UNAVAILABLE_LIMIT and plan is not None else []
-    if bare:
-        take = "takes" if len(bare) == 1 else "take"
-        yield (f"{some(bare)} {take} part of that room without being under way, as no DaemonSet makes a driver pod there: "
-               f"`gpuward explain {bare[0]}` tells why")
-    elif reason is not None and reason.is_turn and status.turn > MOST_STEPS:
-        yield f"{status.turn - 1} nodes start before it: its turn comes without anybody's help"
-    if reason is Reason.EVICTING and not any(pod.comes_back for pod in leaving):
-        kept = [pod for pod in leaving if pod.kept_by_finalizers]
-        yield from (f"pod {pod.ref} stays until its finalizer {', '.join(pod.kept_by_finalizers)} is removed: that is for the "
-                    "controller that set it" for pod in kept[:MOST_KEPT])
-        if not kept:
-            yield f"nothing has to be done yet: pods have their grace periods to end. {_at_the_end(status, policy)}"
-    if reason is Reason.EVICTION_REFUSED and policy.rollout.kill_at_deadline and _kills(status, policy):
-        yield ("killAtDeadline: false in the RolloutPolicy keeps pods that are still there then: "
-               f"{_without_killing(status, policy)} instead")
-    if reason is Reason.JOBS_RUNNING and status.hold is not None:
-        end = " or their time is up" if status.hold.until is not None else ""
-        yield f"nothing has to be done: the node goes on as soon as its jobs are complete{end}"
-
-
-def _bare(status: NodeStatus, plan: Plan) -> list[str]:
-    """Return the nodes without a driver pod that are not under way and take the room for which a node waits."""
-    what = status.hold.what if status.hold is not None else None
-    theirs = isinstance(what, Limit) and not what.driver
-    return [name for name, one in plan.nodes.items() if one.podless and one.state in AT_REST] if theirs else []
-
-
-def _at_the_end(status: NodeStatus, policy: UpgradePolicy) -> str:
-    if status.hold is None or status.hold.until is None:
-        return "They are waited for without limit"
-    if policy.rollout.undrainable is not None and policy.rollout.undrainable.behaviour is not Behaviour.HOLD:
-        return "What becomes of the node when the time is up stands under UNTIL"
-    if policy.rollout.kill_at_deadline:
-        return "Those that are still there when the time is up are deleted"
-    return f"If the time is up before they have gone, {_without_killing(status, policy)}"
-
-
-def _kills(status: NodeStatus, policy: UpgradePolicy) -> bool:
-    """Tell whether pods that stay are deleted when the time is up, and their node is not given up then."""
-    until = status.hold.until if status.hold is not None else None
-    return until is not None and not gives_up_within(policy, until - status.since)
-
-
-def _without_killing(status: NodeStatus, policy: UpgradePolicy) -> str:
-    drained = status.state is State.POD_DELETION_REQUIRED and policy.drain.enable
-    return "the node is drained" if drained else "the upgrade of this node fails"
 
 
 def _progress(pod: PodView) -> str:
