@@ -12,7 +12,7 @@ from gpuward.model.actions import PatchNode
 from gpuward.model.history import Ending
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
-from gpuward.model.snapshot import Snapshot
+from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.decide import decide
@@ -202,3 +202,15 @@ def test_a_foreign_cordon_waits_for_no_device_plugin() -> None:
 
 def test_a_node_that_somebody_uncordoned_is_not_cordoned_again_for_it() -> None:
     assert left(msgspec.structs.replace(under_way(State.POD_RESTART_REQUIRED), unschedulable=False), GOING).state is State.UNKNOWN
+
+
+def test_nothing_is_written_of_a_node_that_left_while_its_writes_are_refused_and_rest() -> None:
+    """Its cordon of ours would be lifted, and its memory emptied under a label that stays."""
+    view = node("n0", State.UPGRADE_REQUIRED, remembers=record(State.UPGRADE_REQUIRED, ours=True), cordoned=True)
+    free = left(view)
+    assert (free.patch.unschedulable, free.patch.labels) == (False, {names.UPGRADE_STATE: None})
+    facts = msgspec.structs.replace(
+        build.cluster([view], [], selects=ELSEWHERE), refused_writes={"uid-n0": Refusal(NOW - 1, 3, "denied")})
+    resting = Answer(decide(facts, policy(), NOW))
+    assert resting.plan.actions == ()
+    assert resting.reason is Reason.WRITE_REFUSED

@@ -60,7 +60,8 @@ def test_a_patch_is_made_on_what_was_read() -> None:
     assert patch.node == view.ref
     brought = {key: view.labels.get(key) for key in HOST_DRIVERS | names.PLACED_BY}  # else its driver is about to go
     assert patch.expect_labels == {names.UPGRADE_STATE: "validation-required", **brought}
-    assert patch.expect_annotations == {names.UPGRADE_RECORD: encode_record(seen(State.VALIDATION_REQUIRED, ours=True))}
+    noted = {names.INITIALLY_UNSCHEDULABLE: None}  # else whoever says by then that the cordon is to stay is not heard
+    assert patch.expect_annotations == {names.UPGRADE_RECORD: encode_record(seen(State.VALIDATION_REQUIRED, ours=True)), **noted}
     assert patch.expect_unschedulable is True
 
 
@@ -68,7 +69,7 @@ def test_a_patch_of_a_node_without_label_and_annotations_expects_none() -> None:
     bare = msgspec.structs.replace(node(), has_annotations=False)
     patch = ask(bare, OLD).patch
     assert patch.expect_labels == {names.UPGRADE_STATE: None}
-    assert patch.expect_annotations == {names.UPGRADE_RECORD: None}
+    assert patch.expect_annotations == {names.UPGRADE_RECORD: None, names.INITIALLY_UNSCHEDULABLE: None}
     assert patch.expect_unschedulable is False
     assert patch.has_annotations is False
 

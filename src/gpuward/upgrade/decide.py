@@ -187,7 +187,9 @@ def _retried(path: NodeProgress, node: NodeFacts, refusal: Refusal, policy: Upgr
     if not rests(refusal, now) or (State.FAILED in path.entered and node.unlabelled and may_fail(refusal, now)):
         return path
     hold = refused(node, refusal, now)
-    stays = node if node.state in IN_PROGRESS or node.state is State.FAILED else path.node  # one that has to wait is not done
+    # One that has to wait is not done; but nothing of where it would come to is written.
+    stays = node if node.state in IN_PROGRESS or node.state is State.FAILED else replace(
+        path.node, unschedulable=node.unschedulable)
     return NodeProgress(stays, hold=hold, retry_at=hold.until)
 
 

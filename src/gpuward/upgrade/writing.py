@@ -12,6 +12,8 @@ from gpuward.upgrade.progress import NodeProgress
 
 _BRING = tuple(sorted(HOST_DRIVERS | names.PLACED_BY))
 """The labels by which drivers come and go: where they change at this moment our cordon has to stay."""
+_CORDONS = (names.INITIALLY_UNSCHEDULABLE,)
+"""What says whose a cordon is: it is made and lifted as long as that is as it was read."""
 
 
 def actions_of(path: NodeProgress, before: NodeFacts) -> tuple[Action, ...]:
@@ -40,7 +42,7 @@ def patch_of(path: NodeProgress, before: NodeFacts) -> PatchNode | None:
         annotations={**annotations, **record},
         unschedulable=path.node.unschedulable if turned else None,
         expect_labels={key: node.labels.get(key) for key in (names.UPGRADE_STATE, *path.labels, *brought)},
-        expect_annotations={names.UPGRADE_RECORD: node.annotations.get(names.UPGRADE_RECORD)},
+        expect_annotations={key: node.annotations.get(key) for key in (names.UPGRADE_RECORD, *(_CORDONS if turned else ()))},
         expect_unschedulable=node.unschedulable,
         has_annotations=node.has_annotations,
         entered=path.entered,
