@@ -25,6 +25,8 @@ MANIFESTS: Final = ", ".join((
     "application/vnd.docker.distribution.manifest.list.v2+json", "application/vnd.docker.distribution.manifest.v2+json"))
 FOREIGN: Final = (aiohttp.ClientError, HttpProcessingError, OSError, asyncio.TimeoutError, EOFError, ValueError)
 UNKNOWN_MANIFEST: Final = "MANIFEST_UNKNOWN"
+OF_HARBOR: Final = ("NOT_FOUND", "artifact ")
+"""The code, and the beginning of the message, by which Harbor says so; of a repository that is not there it has the same code."""
 _PARAMETER: Final = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -72,30 +74,36 @@ async def _ask(session: aiohttp.ClientSession, reference: Reference, login: Logi
     scheme = "http" if reference.is_local else "https"
     url = URL(f"{scheme}://{reference.server}/v2/{reference.name}/manifests/{reference.tag}")
     headers = {"Accept": MANIFESTS}
-    status, challenge, codes = await _get(session, url, headers)
+    status, challenge, told = await _get(session, url, headers)
     if status == 401 and (found := await _authorization(session, challenge, login, reference)):
-        status, challenge, codes = await _get(session, url, {**headers, "Authorization": found})
+        status, challenge, told = await _get(session, url, {**headers, "Authorization": found})
     if status == 200:
         return ImageFound(True)
-    if status == 404 and UNKNOWN_MANIFEST in codes:
+    if status == 404 and any(map(_is_of_manifest, told)):
         return ImageFound(False, f"{reference.server} has no manifest {reference.tag} of {reference.name}")
     # A repository that may not be read may be answered for as one that is not there.
-    return ImageFound(None, f"{reference.server} answered {status}{f' {codes[0]}' if codes else ''}")
+    return ImageFound(None, f"{reference.server} answered {status}{f' {told[0][0]}' if told else ''}")
 
 
-async def _get(session: aiohttp.ClientSession, url: URL, headers: Mapping[str, str]) -> tuple[int, str, list[str]]:
-    """Return the status of an answer, how it asks for credentials, and the codes of its errors."""
+async def _get(session: aiohttp.ClientSession, url: URL, headers: Mapping[str, str]) -> tuple[int, str, list[tuple[str, str]]]:
+    """Return the status of an answer, how it asks for credentials, and its errors, each with its code and its message."""
     async with session.get(url, headers=headers, max_redirects=3) as answer:
         body = await answer.content.read(LONGEST) if answer.status >= 400 else b""
-        return answer.status, answer.headers.get("WWW-Authenticate", ""), _codes(body)
+        return answer.status, answer.headers.get("WWW-Authenticate", ""), _errors(body)
 
 
-def _codes(body: bytes) -> list[str]:
+def _errors(body: bytes) -> list[tuple[str, str]]:
     try:
         errors = json.loads(body).get("errors") or []
     except (ValueError, AttributeError):
         return []
-    return [str(one["code"])[:60] for one in errors if isinstance(one, Mapping) and "code" in one]
+    return [(str(one["code"])[:60], str(one.get("message", ""))) for one in errors if isinstance(one, Mapping) and "code" in one]
+
+
+def _is_of_manifest(error: tuple[str, str]) -> bool:
+    """Tell whether an error says that a repository has no such manifest."""
+    code, message = error
+    return code == UNKNOWN_MANIFEST or (code == OF_HARBOR[0] and message.startswith(OF_HARBOR[1]))
 
 
 async def _authorization(session: aiohttp.ClientSession, challenge: str, login: Login | None, reference: Reference) -> str:
