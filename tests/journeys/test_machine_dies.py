@@ -106,5 +106,5 @@ async def test_a_daemonset_that_makes_no_pod_holds_the_others_and_the_driver_is_
     await stage.until(lambda: stage.hold("gpu-2") == "NewDriverFails", 3600)
     assert reason_of(await explanation_of(stage, "gpu-2")) == (
         "no more nodes start: none is up to date with the new driver yet, and node gpu-1 is in trouble with it: still waits for "
-        "the DaemonSet to make a driver pod on this node, after 1800 s; see `gpuward explain gpu-1`, then correct what is wrong "
-        "or let the rollout go on with `gpuward resume`")
+        "the DaemonSet to make a driver pod on this node, whose taint maintenance:NoExecute it does not tolerate, after 1800 s; "
+        "see `gpuward explain gpu-1`, then correct what is wrong or let the rollout go on with `gpuward resume`")

@@ -9,12 +9,15 @@ import pytest
 import yaml
 
 from gpuward import names
+from gpuward.cli.waiting import stopped
 from gpuward.kube import resources
-from tests.journeys.looking import condition_of, explanation_of, headline_of, reason_of
+from tests.journeys.looking import condition_of, explanation_of, headline_of, looking, reason_of
 from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_metrics import Scrape
 
 ALERTS = Path(__file__).parents[2] / "deploy" / "monitoring" / "alerts.yaml"
+WAITS = ("waits for the DaemonSet to make a driver pod on this node, whose taint maintenance=true:NoExecute it does not "
+         "tolerate")
 HELD_SINCE = "gpuward_driver_upgrade_held_since_timestamp_seconds"
 
 
@@ -42,6 +45,20 @@ async def test_an_alert_tells_of_a_node_that_was_done_and_has_lost_its_driver_po
     await stage.rest(2000)
     assert paged(stage) == {"DriverPodMissing"}
     assert stage.policy_status()["state"] == "ready", "nothing else tells of it: no pod is wanted there"
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_node_names_the_taint_and_who_waits_for_the_fleet_is_told_that_it_does_not_go_on(stage: Stage) -> None:
+    await stage.installed()
+    await taint(stage, "gpu-2")
+    await stage.until(lambda: stage.hold("gpu-2") == "DriverPodMissing")
+    assert reason_of(await explanation_of(stage, "gpu-2")) == WAITS
+    async with looking(stage) as picture:
+        assert stopped(picture).startswith("DriversNotReady: 1 of 2 nodes up to date")
+    await taint(stage, "gpu-2", "node.cilium.io/agent-not-ready")
+    await stage.rest(10)
+    async with looking(stage) as picture:
+        assert stopped(picture) == "", "that goes by itself"
 
 
 @on_stage(gpu_nodes=3, upgrade={"maxUnavailable": 1})
@@ -105,7 +122,7 @@ async def test_a_failed_node_that_gets_no_driver_pod_stops_the_rollout_in_words_
     await stage.rest(240)
     assert not [event for event in stage.events(broken) if "DriverPodMissing" in event], "mostly that takes seconds"
     await stage.rest(120)
-    waits = "DriverPodMissing: waits for the DaemonSet to make a driver pod on this node"
+    waits = f"DriverPodMissing: {WAITS}"
     assert stage.events(broken)[-1] == waits, "its deadline is far away"
     assert "1 under way in trouble" in await headline_of(stage)
     await stage.rest(2640)

@@ -107,10 +107,11 @@ def _all_need_somebody(picture: Picture) -> bool:
     """Tell whether no node that is not up to date gets further by itself. One that is not ready may only be rebooting."""
     behind = behind_stuck_waves(picture.plan, picture.snapshot, picture.drivers)
     waiting = [status for name, status in picture.plan.nodes.items() if not status.up_to_date and name not in behind]
-    reasons = {status.hold.reason if status.hold is not None else None for status in waiting}
+    holds = [status.hold for status in waiting]
     under_way = any(status.state in IN_PROGRESS and not status.quarantined for status in waiting)
-    needed = all(reason is not None and reason.needs_person for reason in reasons)
-    return bool(waiting) and needed and not under_way and Reason.NODE_NOT_READY not in reasons
+    needed = all(hold is not None and (hold.reason.needs_person or hold.repels) for hold in holds)
+    rebooting = any(hold is not None and hold.reason is Reason.NODE_NOT_READY for hold in holds)
+    return bool(waiting) and needed and not under_way and not rebooting
 
 
 def _never_opens(picture: Picture) -> bool:

@@ -27,6 +27,7 @@ from gpuward.model.sentences import (
     OF_DOMAINS,
     PLUGIN_FIRST,
     SENTENCES,
+    TAINTED,
     UNBEGUN_FIRST,
     UNCOUNTED,
     UNWORKABLE,
@@ -106,6 +107,8 @@ def _template(hold: Hold) -> str:
     match hold.what:
         case Limit(limit=0):
             return NO_LIMIT
+        case Plain(taints=taints) if taints:
+            return TAINTED
         case Limit(noticed=noticed) if noticed and hold.reason in WITH_NOTICE:
             return WITH_NOTICE[hold.reason]
         case BudgetBlocks() | BudgetUsedUp():
@@ -118,9 +121,8 @@ def _template(hold: Hold) -> str:
             return WAVE_SHUT
         case DomainLimit(domains=domains) if domains:
             return OF_DOMAINS[hold.reason]
-        case EvictionRefused(attempts=None) | ReplacementRefused(attempts=None) | ComesBack(times=None) | Failed(step=None):
-            return UNCOUNTED[hold.reason]
-        case Paused(is_known=False):
+        case (EvictionRefused(attempts=None) | ReplacementRefused(attempts=None) | ComesBack(times=None) | Failed(step=None)
+              | Paused(is_known=False)):
             return UNCOUNTED[hold.reason]
     return SENTENCES[hold.reason]
 
@@ -154,6 +156,8 @@ def arguments(what: WaitsFor) -> dict[str, object]:
 def _plain(what: Plain | Paused) -> dict[str, object]:
     if isinstance(what, Paused):
         return {"why": str(what.why)} if what.is_known else {}
+    if what.taints:
+        return {"taints": f"taint{'s' if len(what.taints) > 1 else ''} {', '.join(what.taints)}"}
     return {"label": names.UPGRADE_SKIP} if what.reason is Reason.SKIPPED else {}
 
 

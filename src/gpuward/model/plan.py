@@ -33,6 +33,11 @@ class Hold(msgspec.Struct, frozen=True, gc=False):
         """Tell whether it is to end by itself, and should have long ago."""
         return isinstance(self.what, Plain) and self.what.lasts
 
+    @property
+    def repels(self) -> bool:
+        """Tell whether the node's taints keep away what it waits for."""
+        return isinstance(self.what, Plain) and bool(self.what.taints)
+
 
 class Counts(msgspec.Struct, frozen=True, gc=False):
     """Count the managed nodes for the six upgrade metrics."""

@@ -147,6 +147,8 @@ PLUGIN_FIRST = "waits until pod {pod}, which offers its GPUs, has stopped: its d
 """Said where the driver is still there."""
 UNBEGUN_FIRST = "waits until pod {pod}, which does not offer its GPUs yet, has stopped: its driver goes after that"
 """Said there of one that waits itself, such as for the container toolkit."""
+TAINTED = "waits for the DaemonSet to make a driver pod on this node, whose {taints} it does not tolerate"
+"""Said where no driver pod comes until somebody does something."""
 NO_LIMIT = "maxUnavailable{whose} allows {limit}: no node may be taken out of service"
 """Said where it is not others that are in the way."""
 UNCOUNTED = {

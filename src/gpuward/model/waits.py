@@ -43,6 +43,8 @@ class Plain(msgspec.Struct, frozen=True):
     ]
     lasts: bool = False
     """Whether a node in mid-upgrade has waited for it far longer than it takes: something is in the way."""
+    taints: tuple[str, ...] = ()
+    """Those of the node that keep its driver pod away, until somebody takes them off."""
 
 
 class Paused(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from gpuward.model.reading import read_count
 from gpuward.model.record import UNTOLD_DRIVER, CordonOwner, Record
 from gpuward.model.snapshot import Evicted, Refusal
 from gpuward.model.states import State
+from gpuward.model.taints import Taint
 from gpuward.model.troubles import PodTrouble, trouble_of
 from gpuward.model.unserved import Unserved, WrongDriverType
 from gpuward.model.views import NodeView, PodView
@@ -51,7 +52,7 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     """Hashes of the revisions whose pods differ from those of the target in labels and annotations at most."""
     wanted: bool = True  # whether a driver DaemonSet selects the node
     selected: bool = True  # whether one does that is there now
-    repels: bool = False  # whether it has no driver pod as its taints keep it away
+    repels: tuple[Taint, ...] = ()  # taints that keep its driver pod away
     unserved: Unserved | None = None
     """Why no driver DaemonSet is for the node, though it should have a driver."""
     departed: bool = False  # whether the NVIDIADriver is gone whose upgrade it is under

@@ -18,7 +18,7 @@ from gpuward.model.selectors import matches
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.staging import PrestageMode
 from gpuward.model.states import IN_PROGRESS, State
-from gpuward.model.taints import tolerated
+from gpuward.model.taints import Taint, tolerated
 from gpuward.model.unserved import DriverLabelUnknown
 from gpuward.model.views import NodeView, PodView
 from gpuward.model.withheld import is_withheld, living_daemonsets, loaded_alone, replaces, selecting, with_driver
@@ -190,7 +190,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
         removing=removing,
         wanted=wanted,
         selected=selected,
-        repels=selected and driver is None and _repels(served, common),
+        repels=_repels(served, common) if selected and driver is None else (),
         unserved=lacking,
         departed=bool(record.driver) and policy.placing is not None and policy.placing.claim(record.driver) is None,
         validators=validators,
@@ -237,11 +237,13 @@ def _would_be_replaced(node: NodeView, pods: Sequence[PodView], common: RolloutC
     return loaded is not None and replaces(selecting(common.driving, node.labels), loaded)
 
 
-def _repels(node: NodeView, common: RolloutContext) -> bool:
-    """Tell whether taints keep the driver pod away of each DaemonSet that is for the node, until somebody does something."""
+def _repels(node: NodeView, common: RolloutContext) -> tuple[Taint, ...]:
+    """Return the taints that keep the driver pod away of each DaemonSet that is for the node, until somebody does something."""
     makers = selecting([ds for ds in common.driving if not ds.deleting], node.labels)
     lasting = [taint for taint in node.taints if not taint.of_a_start]
-    return not any(ds.tolerations is None or tolerated(lasting, ds.tolerations) for ds in makers)
+    repelled = [tuple(taint for taint in lasting if not tolerated((taint,), ds.tolerations or ()))
+                if ds.tolerations is not None else () for ds in makers]
+    return repelled[0] if repelled and all(repelled) else ()
 
 
 def _runs_beside(pod: PodView, driver: PodView, namespace: str) -> bool:

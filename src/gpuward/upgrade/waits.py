@@ -38,7 +38,7 @@ def settling(node: NodeFacts, since: float) -> Hold:
 
 def pod_missing(node: NodeFacts, since: float) -> Hold:
     """Say that the node has no driver pod, and whether a DaemonSet is to make one."""
-    return Hold(node.unserved or Plain(Reason.DRIVER_POD_MISSING), since)
+    return Hold(node.unserved or Plain(Reason.DRIVER_POD_MISSING, taints=tuple(map(str, node.repels))), since)
 
 
 def lasting(hold: Hold, now: float) -> tuple[Hold, float | None]:
