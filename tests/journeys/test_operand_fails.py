@@ -215,3 +215,22 @@ async def test_the_hint_in_status_names_a_node_whose_pod_can_be_read(stage: Stag
     await stage.until(lambda: stage.hold("gpu-1") == "NodeNotReady", within=600)
     await stage.rest(30)
     assert "gpuward explain gpu-3 has its last words and what would help" in "\n".join(await shown(stage))
+
+
+@on_stage(gpu_nodes=2)
+async def test_where_a_status_file_is_gone_the_validator_is_named(stage: Stage) -> None:
+    """It has left the file when it began, and leaves it no second time."""
+    await stage.installed()
+    stage.sandbox.machine("gpu-1").files.remove("toolkit-ready")
+    await delete_pods(stage, PLUGIN, "gpu-1")
+    await stage.until(lambda: stage.hold("gpu-1") == "OperandFailing", within=900)
+    (plugin,) = [pod["metadata"]["name"] for pod in stage.pods(PLUGIN, "gpu-1")]
+    (validator,) = [pod["metadata"]["name"] for pod in stage.pods(names.VALIDATOR_APP, "gpu-1")]
+    told = await explained(stage)
+    assert f"the status file that pod {plugin} waits for is gone" in told["HELP"]
+    assert f"$ kubectl delete pod {validator} -n gpu-operator" in told["HELP"]
+    assert "devicePlugin" not in told["HELP"]
+    await delete_pods(stage, names.VALIDATOR_APP, "gpu-1")
+    await stage.until(lambda: all(map(is_ready, stage.pods(PLUGIN))), within=600)
+    await stage.rest(120)
+    assert "REASON" not in await explained(stage)

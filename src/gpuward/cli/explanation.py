@@ -144,7 +144,7 @@ def _of_unmanaged(found: Explanation, snapshot: Snapshot, upgrades: UpgradePolic
     pod = next((pod for pod in unready if hold is not None and isinstance(hold.what, OnPod) and pod.ref == hold.what.pod), None)
     if pod is None or hold is None or not found.node.ready:
         return found
-    return _mended(found, hold, mended(pod), snapshot, upgrades)
+    return _mended(found, hold, mended(pod, snapshot.pods.get(found.node.name, ())), snapshot, upgrades)
 
 
 def _mended(found: Explanation, hold: Hold, fix: Fix, snapshot: Snapshot, upgrades: UpgradePolicy) -> Explanation:

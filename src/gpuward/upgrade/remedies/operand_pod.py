@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial, reduce
 from shlex import quote
 from typing import Final
@@ -24,6 +24,9 @@ _SECTIONS: Final = {
     "nvidia-device-plugin-mps-control-daemon": "devicePlugin.mps",
 }
 """The sections of a ClusterPolicy's spec that say how pods of an app are made."""
+_RUNS: Final = "Running"
+_AWAITS_TOOLKIT: Final = ("toolkit-validation", _RUNS)
+"""The init container of operands that waits for a file of the validator's, in /run/nvidia/validations of the node."""
 _PULLED: Final = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull"})
 _NOT_MADE: Final = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "ContainerCreating",
                             "PodInitializing", ""})
@@ -34,7 +37,8 @@ def mend_operand(question: Question) -> Iterator[Candidate]:
     """Get a pod of an operand ready."""
     pod = question.pod()
     if pod is not None:
-        yield with_those_behind(mended(pod), pod, question)
+        fix = mended(pod, question.case.snapshot.pods.get(pod.node, ()))
+        yield with_those_behind(fix, pod, question)
 
 
 def with_those_behind(fix: Fix, pod: PodView, question: Question) -> Fix:
@@ -48,10 +52,15 @@ def with_others(fix: Fix, question: Question) -> Fix:
     return replace(fix, change=lambda case: reduce(with_ready, behind, fix.change(case)))
 
 
-def mended(pod: PodView) -> Fix:
-    """Return the fix that gets a pod ready whatever is wrong with it."""
+def mended(pod: PodView, beside: Iterable[PodView] = ()) -> Fix:
+    """Return the fix that gets a pod ready whatever is wrong with it, beside others of its node."""
     container, reason = _stuck_in(pod)
     at = f"{quote(pod.name)} -n {quote(pod.namespace)}"
+    if (container, reason) == _AWAITS_TOOLKIT and (validator := _validated_by(pod, beside)) is not None:
+        return Fix(f"have the node validated anew: the status file that pod {pod.name} waits for is gone, and the validator, "
+                   "which leaves it, is done", partial(with_ready, pod=pod),
+                   f"kubectl delete pod {quote(validator.name)} -n {quote(validator.namespace)}",
+                   looks=(f"kubectl logs {at} -c {quote(container)}",))
     if reason in _PULLED:
         do = f"let the node pull the image of container {container}: it must exist, and the pull secrets must give access to it"
     elif reason in _NOT_MADE:
@@ -68,8 +77,14 @@ def mended(pod: PodView) -> Fix:
     return Fix(do, partial(with_ready, pod=pod), command)
 
 
+def _validated_by(pod: PodView, beside: Iterable[PodView]) -> PodView | None:
+    """Return the validator beside a pod, if it has validated all."""
+    return next((one for one in beside if one.labels.get("app") == names.VALIDATOR_APP and one.namespace == pod.namespace
+                 and one.ready and not one.deleting and one.ref != pod.ref), None)
+
+
 def _stuck_in(pod: PodView) -> tuple[str, str]:
     """Return the container that a pod waits for, and why that does not run; one that runs has a word for it."""
     if pod.progress is None:
         return "", pod.waiting
-    return pod.progress.name, pod.progress.reason or "Running"
+    return pod.progress.name, pod.progress.reason or _RUNS
