@@ -11,7 +11,7 @@ import pytest
 from gpuward import names
 from kubesandbox.messages import Answer, Request
 from kubesandbox.writing import APPLY_PATCH
-from tests.journeys.looking import condition_of, status_of
+from tests.journeys.looking import condition_of, explanation_of, status_of
 from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_operand_fails import explained
 from tests.journeys.test_status_screen import shown
@@ -52,6 +52,9 @@ async def test_a_mig_manager_that_does_not_come_to_an_end_is_told_of(stage: Stag
     await stage.installed()
     begin(stage)
     await stage.rest(800)
+    note = ("the MIG manager keeps device-plugin, dcgm-exporter, gpu-feature-discovery off this node "
+            "(nvidia.com/mig.config.state=pending): what validates a driver waits for the device plugin meanwhile")
+    assert note in (await explanation_of(stage, "gpu-1")).notes
     assert (await shown(stage))[0] == "ClusterPolicy cluster-policy: 2 of 2 nodes up to date"
     await stage.rest(200)
     lines = await shown(stage)

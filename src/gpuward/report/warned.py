@@ -10,9 +10,9 @@ from gpuward import names
 from gpuward.labels.discovery import SILENCE, is_silent
 from gpuward.model.abandoned import WHAT_TO_DO, is_abandoned
 from gpuward.model.listing import listed
-from gpuward.model.mig import without_layout
+from gpuward.model.mig import paused_operands, without_layout
 from gpuward.model.operand_pods import unready_operands
-from gpuward.model.plan import NodeStatus, Plan
+from gpuward.model.plan import Hold, NodeStatus, Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
@@ -104,6 +104,16 @@ def _without_layout(plan: Plan, snapshot: Snapshot) -> Iterator[str]:
     for one in nodes[:1]:
         yield (f"{listed(nodes, _MOST)} {'has' if len(nodes) == 1 else 'have'} not got the MIG layout that the label "
                f"{names.MIG_CONFIG} asks for: gpuward explain {one}")
+
+
+def told_of_layout(node: NodeView, hold: Hold | None) -> tuple[str, ...]:
+    """Return what is to be said of operands that the MIG manager keeps off a node, where the node has another reason or none."""
+    away = paused_operands(node)
+    if not away or (hold is not None and hold.reason is Reason.MIG_NOT_APPLIED):
+        return ()
+    state = f"{names.MIG_STATE}={node.labels.get(names.MIG_STATE, '')}"
+    return (f"the MIG manager keeps {listed(away, _MOST)} off this node ({state}): "
+            "what validates a driver waits for the device plugin meanwhile",)
 
 
 def _silent(plan: Plan, snapshot: Snapshot) -> Iterator[str]:
