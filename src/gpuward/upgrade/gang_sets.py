@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpuward.model.gangs import GangAwaited
 from gpuward.model.listing import some_of
@@ -36,6 +36,20 @@ def has_a_place(hold: Hold) -> bool:
     return hold.reason is Reason.NOTICE_GIVEN or (isinstance(what, GangAwaited) and what.why is Reason.NOTICE_GIVEN)
 
 
+class _Waiting(NamedTuple):
+    """Hold what a set of nodes waits for under a fleet: trying once is enough for all of them."""
+
+    fleet: Fleet
+    nodes: frozenset[str]
+    mate: NodeFacts
+    why: Reason
+    until: float | None
+
+
+def _names(nodes: Iterable[NodeDecision]) -> frozenset[str]:
+    return frozenset(each.before.node.name for each in nodes)
+
+
 class GangSets:
     """Hold which nodes of a policy's queue start together. Those of other policies follow as they find room there."""
 
@@ -52,6 +66,8 @@ class GangSets:
         """Nodes under way, and until when the last of them is waited for."""
         self._going: dict[str, Sequence[NodeDecision]] = {}
         """The sets of nodes that start in this pass, or as many of them as find room, by each of their nodes."""
+        self._waiting: dict[str, _Waiting] = {}
+        """What the sets of nodes wait for that do not, by each of their nodes."""
         if policy.rollout.gangs is not None:
             self._look(waiting, fleets.of(policy).gangs)
 
@@ -103,6 +119,11 @@ class GangSets:
             mates = [each for each in self._going[name] if each.before.node.name != name]
             placed = (each for each in mates if each.before.node.name in fleet.in_progress)
             return self._held_by_notices(node, mates, placed, fleet)
+        known = self._waiting.get(name)
+        if known is not None and known.fleet is fleet and known.mate.node.name != name:
+            return self._awaited(node, known.nodes, known.mate, known.why, known.until, fleet)
+        if not self._may_start(judged, fleet):  # it waits for an answer to its notice, whatever the others do
+            return None
         mates = self._mates(judged, fleet)
         hold = None
         if mates and len(mates) < most_at_once(fleet, policy):
@@ -114,9 +135,11 @@ class GangSets:
 
     def _mates(self, judged: NodeDecision, fleet: Fleet) -> list[NodeDecision]:
         """Return the others that share a gang with a node, or are linked to it by several, and would start if there were room."""
-        seen, found = {judged.before.node.name}, [judged]
+        seen, known, found = {judged.before.node.name}, set[str](), [judged]
         for each in found:
-            for gang in self._staying.get(each.before.node.name, ()):
+            gangs = [gang for gang in self._staying.get(each.before.node.name, ()) if gang not in known]
+            known.update(gangs)
+            for gang in gangs:
                 for name, other in self._sharing.get(gang, {}).items():
                     if name not in seen and name not in self._granted:
                         seen.add(name)
@@ -125,13 +148,13 @@ class GangSets:
 
     def _without_room(self, node: NodeFacts, mates: Sequence[NodeDecision], fleet: Fleet) -> Hold | None:
         """Hold a node whose set NVIDIA's limits have no room for now, without a trial."""
-        policy, names = self._policy, {node.node.name, *(each.before.node.name for each in mates)}
+        policy, names = self._policy, _names(mates) | {node.node.name}
         under_way = len(fleet.in_progress) + len(names - fleet.in_progress)
         if policy.max_parallel_upgrades and under_way > policy.max_parallel_upgrades:
-            return self._awaited(node, mates, mates[-1].path.node, Reason.PARALLEL_LIMIT, self._until(None, fleet), fleet)
+            return self._set_awaited(node, mates, mates[-1].path.node, Reason.PARALLEL_LIMIT, self._until(None, fleet), fleet)
         if len(fleet.unavailable) + len(names - fleet.unavailable) > max(
                 len(fleet.unavailable), policy.max_unavailable.of(fleet.total)):
-            return self._awaited(node, mates, mates[-1].path.node, Reason.UNAVAILABLE_LIMIT, self._until(None, fleet), fleet)
+            return self._set_awaited(node, mates, mates[-1].path.node, Reason.UNAVAILABLE_LIMIT, self._until(None, fleet), fleet)
         return None
 
     def _held_by_others(self, node: NodeFacts, mates: Sequence[NodeDecision], fleet: Fleet) -> Hold | None:
@@ -141,7 +164,7 @@ class GangSets:
         for mate in (each.path.node for each in mates if each.before.node.name not in fleet.in_progress):
             found = held_by_the_fleet(mate, trial, policy, granted=False)
             if found is not None:
-                return self._awaited(node, mates, mate, found.reason, self._until(found, fleet), fleet)
+                return self._set_awaited(node, mates, mate, found.reason, self._until(found, fleet), fleet)
             trial.admit(mate, policy)
         return self._held_by_notices(node, mates, mates, fleet)
 
@@ -155,7 +178,7 @@ class GangSets:
         for mate in (each.path.node for each in given):
             notice = held_by_notice(mate, fleet, policy)
             if notice is not None and notice.reason is Reason.NOTICE_GIVEN:
-                return self._awaited(node, mates, mate, notice.reason, notice.until, fleet)
+                return self._awaited(node, _names(mates), mate, notice.reason, notice.until, fleet)
         return None
 
     def _until(self, hold: Hold | None, fleet: Fleet) -> float | None:
@@ -172,15 +195,23 @@ class GangSets:
             self._latest = fleet.in_progress, max((at + settings.until for at in begun), default=0.0)
         return self._latest[1]
 
-    def _awaited(
+    def _set_awaited(
         self, node: NodeFacts, mates: Sequence[NodeDecision], mate: NodeFacts, why: Reason, until: float | None, fleet: Fleet
+    ) -> Hold | None:
+        """Return that a node waits for others, as all of its set do; nothing once that is over."""
+        names = _names(mates) | {node.node.name}
+        self._waiting |= dict.fromkeys(names, _Waiting(fleet, names, mate, why, until))
+        return self._awaited(node, names, mate, why, until, fleet)
+
+    def _awaited(
+        self, node: NodeFacts, names: Set[str], mate: NodeFacts, why: Reason, until: float | None, fleet: Fleet
     ) -> Hold | None:
         """Return that a node waits for others; nothing once that is over."""
         if until is not None and fleet.now >= until:
             return None
-        names = frozenset(each.before.node.name for each in mates)
+        others = frozenset(names - {node.node.name})
         shared = (gang for gang in self._staying[node.node.name] if self._sharing.get(gang, {}).keys() - {node.node.name})
-        told = GangAwaited(next(shared, ""), some_of(names), len(names), mate.node.name, why)
+        told = GangAwaited(next(shared, ""), some_of(others), len(others), mate.node.name, why)
         return Hold(told, node.record.since, until)
 
     def _may_start(self, judged: NodeDecision, fleet: Fleet) -> bool:
