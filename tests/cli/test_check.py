@@ -166,7 +166,8 @@ def test_as_a_process_it_exits_with_1_where_something_fails(tmp_path: Path) -> N
         os.close(written)
     assert (unread.returncode, unread.stderr) == (1, b""), "whoever reads no more, as head does, is told nothing"
     assert before.returncode == 1, before.stderr
-    assert "fail  crds             clusterpolicies.nvidia.com is not installed -> gpuward crds | kubectl apply" in before.stdout
+    missing = "fail  crds             clusterpolicies.nvidia.com is not installed -> "
+    assert f"{missing}gpuward crds | kubectl --kubeconfig {kubeconfig} apply" in before.stdout
     assert before.stdout.splitlines()[-1].endswith(" 1 fail")
     told = json.loads(after.stdout)
     assert (after.returncode, told["ok"]) == (0, True)

@@ -15,6 +15,7 @@ import structlog
 from click.testing import CliRunner, Result
 
 from gpuward import names
+from gpuward.cli.aimed import aimed
 from gpuward.cli.explain import unknown_node, with_event
 from gpuward.cli.explanation import Explanation, explained
 from gpuward.cli.leader import Leader, find_leader, judge
@@ -98,7 +99,8 @@ def ask(cluster: Store, tmp_path: Path) -> Iterator[Ask]:
         file = tmp_path / "kubeconfig"
         file.write_text(server.kubeconfig())
         try:
-            return await asyncio.to_thread(CliRunner().invoke, command, [*arguments, "--kubeconfig", str(file)])
+            runner = CliRunner(env={"KUBECONFIG": str(file)})
+            return await asyncio.to_thread(runner.invoke, command, [each.replace("FILE", str(file)) for each in arguments])
         finally:
             await server.stop()
 
@@ -130,6 +132,27 @@ def test_a_held_node_is_explained_with_what_would_help(ask: Ask) -> None:
         "     $ kubectl patch clusterpolicy cluster-policy --type merge -p "
         "'{\"spec\":{\"driver\":{\"upgradePolicy\":{\"podDeletion\":{\"force\":true}}}}}'",
     ]
+
+
+def test_commands_are_for_the_cluster_that_was_asked_about(ask: Ask) -> None:
+    said = ask("gpu-1", "--context", "sandbox", "--kubeconfig", "FILE", "-o", "json")
+    chosen = "--kubeconfig " + said.stdout.partition("kubectl --kubeconfig ")[2].partition(" ")[0] + " --context sandbox"
+    first, second = json.loads(said.stdout)["remedies"]
+    assert first["commands"] == [f"kubectl {chosen} delete pod notebook -n ml"]
+    assert second["commands"][0].startswith(f"kubectl {chosen} patch clusterpolicy cluster-policy ")
+
+
+@pytest.mark.parametrize(("command", "aims"), [
+    ("gpuward resume", "gpuward resume --context b"),
+    ("gpuward crds | kubectl apply -f -", "gpuward crds | kubectl --context b apply -f -"),
+    ("gpuward bug-report -o x", "gpuward bug-report --context b -o x"),
+    ("kubectl get pods", "kubectl --context b get pods"),
+    ("kubectl label node kubectl-1 gpuward.io/x=y", "kubectl --context b label node kubectl-1 gpuward.io/x=y"),
+])
+def test_a_context_is_named_in_each_command(command: str, aims: str) -> None:
+    assert aimed(command, None, "b") == aims
+    assert aimed(command, None, None) == command
+    assert aimed("kubectl get nodes", None, "a b; x") == "kubectl --context 'a b; x' get nodes"
 
 
 def test_programs_get_the_same(ask: Ask) -> None:

@@ -263,6 +263,19 @@ async def test_a_node_whose_start_is_refused_says_since_when_and_what_would_help
     assert "policy X says no" in told
 
 
+@on_stage(gpu_nodes=1)
+async def test_a_pod_under_two_budgets_is_not_said_to_be_evictable(stage: Stage) -> None:
+    await stage.installed()
+    await stage.deploy("served", node="gpu-1", max_unavailable=1)
+    stage.sandbox.apply({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+                         "metadata": {"name": "second", "namespace": WORKLOAD_NAMESPACE},
+                         "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "served"}}}})
+    await stage.upgrade_to()
+    await stage.until(lambda: stage.hold("gpu-1") == "ProtectedPods")
+    (pod,) = (await explanation_of(stage, "gpu-1")).pods
+    assert pod.why == "disruption budgets ml/second, ml/served cover it, and the API allows for one"
+
+
 @on_stage(gpu_nodes=2, upgrade={"maxParallelUpgrades": 1, "maxUnavailable": 1})
 async def test_a_driver_that_its_manager_has_unloaded_is_not_said_to_be_loaded(stage: Stage) -> None:
     await stage.installed()

@@ -8,9 +8,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import structlog
 from rich.text import Text
 
+from gpuward.cli.aimed import aimed
 from gpuward.cli.connect import WallClock, connected
 from gpuward.cli.inspection import inspected
 from gpuward.cli.terminal import console, printable, say_json, styled
@@ -39,7 +41,8 @@ def check_cluster(kubeconfig: str | None, context: str | None, namespace: str, o
 
 async def _found(kubeconfig: str | None, context: str | None, namespace: str) -> list[Finding]:
     async with connected(kubeconfig, context) as (client, _):
-        return list(findings(await inspected(client, namespace, WallClock())))
+        told = findings(await inspected(client, namespace, WallClock()))
+        return [msgspec.structs.replace(one, fix=aimed(one.fix, kubeconfig, context)) for one in told]
 
 
 def line(finding: Finding) -> Text:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gpuward import names
+from gpuward.cli.aimed import aimed
 from gpuward.cli.connect import connected
 from gpuward.cli.cordons import cordoned_by
 from gpuward.cli.events import said_in
@@ -83,11 +84,16 @@ async def _explain(name: str, kubeconfig: str | None, context: str | None, names
             notes = (*found.notes, *await words_of_readiness(client, found.node), *await refused_pods(client, picture, name))
             found = msgspec.structs.replace(
                 found, notes=notes, said=await words_of(client, picture.snapshot, name),
-                cordoned_by=await cordoned_by(client, found.node, found.cordon))
+                cordoned_by=await cordoned_by(client, found.node, found.cordon),
+                remedies=tuple(_aimed(remedy, kubeconfig, context) for remedy in found.remedies))
             if output == "json":
                 say_json(as_json(found, leader))
             else:
                 show(found, leader)
+
+
+def _aimed(remedy: Remedy, kubeconfig: str | None, context: str | None) -> Remedy:
+    return msgspec.structs.replace(remedy, commands=tuple(aimed(command, kubeconfig, context) for command in remedy.commands))
 
 
 async def last_event(client: Client, node: str) -> tuple[float, str]:

@@ -7,6 +7,7 @@ import msgspec
 from gpuward.model.denials import EvictionForbidden
 from gpuward.model.explain import obstacle
 from gpuward.model.notice import unanswered
+from gpuward.model.obstacles import SeveralBudgets
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
@@ -39,7 +40,9 @@ def leaving_pods(
     blocked = [_leaving(held.pod, obstacle(held.why)) for held in evictable.blocked]
     notes, what = node.node.annotations, hold.what if hold is not None else None
     barred = what.namespace if isinstance(what, EvictionForbidden) else ""
-    return (*blocked, *(_leaving(pod, unanswered(pod, notes) or _obstacle(pod, snapshot, barred)) for pod in evictable.pods))
+    kills = policy.rollout.kill_at_deadline
+    others = (_leaving(pod, unanswered(pod, notes) or _obstacle(pod, snapshot, barred, kills)) for pod in evictable.pods)
+    return (*blocked, *others)
 
 
 def _leaving(pod: PodView, why: str) -> LeavingPod:
@@ -47,7 +50,7 @@ def _leaving(pod: PodView, why: str) -> LeavingPod:
     return LeavingPod(str(pod.ref), owner, pod.priority, why)
 
 
-def _obstacle(pod: PodView, snapshot: Snapshot, barred: str) -> str:
+def _obstacle(pod: PodView, snapshot: Snapshot, barred: str, kills: bool) -> str:
     if pod.deleting and pod.kept_by_finalizers:
         return f"it is terminating, and stays until finalizer {', '.join(pod.kept_by_finalizers)} is removed by whoever set it"
     if pod.deleting:
@@ -56,6 +59,8 @@ def _obstacle(pod: PodView, snapshot: Snapshot, barred: str) -> str:
         return f"it tolerates the cordon: {pod.owner.kind} {pod.owner.name} puts it back"
     if barred and pod.namespace == barred:
         return f"the operator has no right to evict pods of namespace {barred}"
-    over = (budget for budget in snapshot.budgets if budget.covers(pod))
+    over = [budget for budget in snapshot.budgets if budget.covers(pod)]
+    if len(over) > 1 and not kills:
+        return obstacle(SeveralBudgets(tuple(budget.ref for budget in over)))
     tight = next((budget for budget in over if budget.allowed <= 0 and not budget.lets_go(pod)), None)
     return f"disruption budget {tight.ref} lets none go now" if tight else ""
