@@ -147,6 +147,9 @@ OWNER_KINDS: Final = ("ClusterPolicy", "NVIDIADriver")
 APPLIED_HASH: Final = "nvidia.com/last-applied-hash"
 DRIVER_APP: Final = "nvidia-driver-daemonset"
 DRIVER_CONTAINER: Final = "nvidia-driver-ctr"
+DRIVER_CONTAINERS: Final = (DRIVER_CONTAINER, "nvidia-vgpu-manager-ctr")
+SUBSCRIPTION: Final = "/etc/pki/entitlement"
+"""Where a host with RHEL has its subscription."""
 VFIO_MANAGER_APP: Final = "nvidia-vfio-manager"
 VGPU_MANAGER_APP: Final = "nvidia-vgpu-manager-daemonset"
 NVIDIA_DRIVER_APP_PREFIXES: Final = ("nvidia-gpu-driver-", "nvidia-vgpu-driver-")

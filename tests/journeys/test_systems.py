@@ -180,3 +180,26 @@ def has(stage: Stage, node: str, system: str, runtime: str) -> None:
     stage.sandbox.store.patch_status("nodes", None, node, lambda body: body["status"]["nodeInfo"].update(
         containerRuntimeVersion=runtime))
     stage.sandbox.store.modify("nodes", None, node, edit)
+
+
+@pytest.mark.parametrize("by_nvidia_driver", [False, True])
+def test_a_daemonset_that_is_made_anew_has_the_mounts_of_the_drivers_that_run(by_nvidia_driver: bool) -> None:
+    @on_stage(gpu_nodes=3, upgrade=UNLIMITED)
+    async def scenario(stage: Stage) -> None:
+        for node in ("gpu-1", "gpu-2", "gpu-3"):
+            has(stage, node, "rhel", CRIO)
+        if by_nvidia_driver:
+            await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+            await make(stage, nvidia_driver("default", default=True))
+        await stage.installed()
+        stage.sandbox.add_node(gpu_node("gpu-0"))
+        has(stage, "gpu-0", "rhel", CONTAINERD)
+        await stage.rest(300)
+        name = driver_pods(stage, "gpu-1")[0]["metadata"]["ownerReferences"][0]["name"]
+
+        async def made_anew(stage: Stage) -> None:
+            await stage.user.delete(resources.DAEMON_SETS, name, names.DEFAULT_NAMESPACE, propagation="Orphan")
+
+        await keeps_its_pods(stage, made_anew)
+
+    scenario()

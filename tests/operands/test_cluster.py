@@ -109,6 +109,22 @@ def test_hosts_and_nodes_for_containers_each_decide_on_the_system_of_their_own_d
     assert (facts.os_tag, facts.host_os_tag) == ("ubuntu22.04", "ubuntu22.04")
 
 
+def test_a_vgpu_manager_that_virtual_machines_use_stays_for_the_system_that_it_is_for() -> None:
+    host = node("a", "ubuntu 24.04")
+    host = msgspec.structs.replace(host, labels={**host.labels, names.DEPLOY_VGPU_MANAGER: "true"})
+    for in_use, expected in ((True, "ubuntu22.04"), (False, "ubuntu24.04")):
+        running = RunningDrivers(host_image="r.example/manager:580-ubuntu22.04", hosts_in_use=in_use)
+        assert cluster_facts("ns", [host, node("b", "debian 12")], running=running).host_os_tag == expected
+
+
+def test_a_driver_stays_for_its_system_while_none_of_its_nodes_says_which_it_has() -> None:
+    silent, other = node("a", ""), node("b", "debian 12")
+    nodes = [msgspec.structs.replace(one, labels={**one.labels, names.DEPLOY_DRIVER: label})
+             for one, label in ((silent, "true"), (other, "pre-installed"))]
+    assert cluster_facts("ns", nodes, running=RunningDrivers("r.example/driver:595-ubuntu22.04")).os_tag == "ubuntu22.04"
+    assert cluster_facts("ns", nodes).os_tag == "debian12"
+
+
 @pytest.mark.parametrize(("made_for", "runtimes", "expected"), [
     ("crio", ["containerd://2.1", "cri-o://1.33"], "crio"),
     ("containerd", ["cri-o://1.33", "containerd://2.1"], "containerd"),

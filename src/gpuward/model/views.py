@@ -128,6 +128,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     grace: float = 30.0  # seconds that it may take to end once it is asked to, or that it was given when it was
     config_digest: str = ""
     driver_image: str = ""
+    subscribed: bool = False  # whether it is a driver pod that mounts its host's subscription to RHEL
     progress: ContainerProgress | None = None
     """Of a DaemonSet's pod that is not ready: how far it is, where its kubelet says."""
     pulls: PullProgress | None = None  # of a pod that only has images pulled

@@ -139,7 +139,8 @@ def _facts(snapshot: Snapshot, policy: ClusterPolicy) -> ClusterFacts:
     left = driver.is_enabled and not (chosen or driver.is_left_to_nvidia_drivers)
     nodes = placed_nodes(snapshot, Placing(precompiled=True)) if chosen else snapshot.nodes.values()
     return cluster_facts(snapshot.namespace, nodes, snapshot.references,
-                         running=running_drivers(snapshot, workloads, left=left), workloads=workloads)
+                         running=running_drivers(snapshot, workloads, left=left, hosts_left=policy.spec.has_vgpu_manager,
+                                                 made=(names.DRIVER_APP,) if left else ()), workloads=workloads)
 
 
 def _missing(active: ActivePolicy, snapshot: Snapshot, images: Mapping[str, str], memory: OperandMemory) -> Sequence[Action]:

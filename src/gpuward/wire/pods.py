@@ -128,6 +128,7 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
         grace=min(max(_grace(meta, spec), 0.0), LONGEST_GRACE),
         config_digest=spec.env(names.DRIVER_CONFIG_DIGEST),
         driver_image=_driver_image(meta, spec),
+        subscribed=has_driver_labels(meta.labels or {}) and spec.mounts_subscription,
         progress=None if started or not _of_daemonset(meta) else _progress(status),
         pulls=_pulls(status) if is_staging(meta.labels or {}) else None,
         placed_by=_placed_by(spec),
@@ -147,7 +148,7 @@ def _of_daemonset(meta: WireMeta) -> bool:
 
 def _driver_image(meta: WireMeta, spec: WirePodSpec) -> str:
     """Return the image of a driver pod, which all of its containers have but those that a webhook put in."""
-    return intern(spec.main_image) if has_driver_labels(meta.labels or {}) else ""
+    return intern(spec.main_image) if has_driver_labels(meta.labels or {}) or has_hosts_driver_labels(meta.labels or {}) else ""
 
 
 def _progress(status: _Status) -> ContainerProgress | None:

@@ -175,8 +175,13 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
     @property
     def main_image(self) -> str:
         """Return the image of the driver, before which a webhook may have put others; of any other pod that of its first."""
-        driver = (one for one in self.containers if one.name == names.DRIVER_CONTAINER)
+        driver = (one for one in self.containers if one.name in names.DRIVER_CONTAINERS)
         return next(driver, self.containers[0]).image if self.containers else ""
+
+    @property
+    def mounts_subscription(self) -> bool:
+        """Tell whether the subscription of a host with RHEL is mounted."""
+        return any(volume.host_path is not None and volume.host_path.path == names.SUBSCRIPTION for volume in self.volumes or ())
 
     @property
     def pod_group(self) -> str:

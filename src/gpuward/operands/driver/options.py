@@ -28,7 +28,7 @@ PACKAGE_DIRS: Mapping[str, tuple[str, str]] = {
 
 SUBSCRIPTIONS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
     "rhel": (
-        ("/run/secrets/etc-pki-entitlement", "/etc/pki/entitlement", "Directory"),
+        ("/run/secrets/etc-pki-entitlement", names.SUBSCRIPTION, "Directory"),
         ("/run/secrets/redhat.repo", "/etc/yum.repos.d/redhat.repo", "File"),
         ("/run/secrets/rhsm", "/etc/rhsm", "Directory"),
     ),

@@ -23,7 +23,7 @@ from gpuward.operands.facts import ClusterFacts
 from gpuward.operands.nvidiadriver import status as verdicts
 from gpuward.operands.nvidiadriver.departing import departing, departing_hosts, outliving, superseded_hosts
 from gpuward.operands.nvidiadriver.owners import with_owners
-from gpuward.operands.nvidiadriver.pools import Pool, is_unknown, owns, pools_of
+from gpuward.operands.nvidiadriver.pools import Pool, app_name, is_unknown, owns, pools_of
 from gpuward.operands.nvidiadriver.render import NAME, render_driver, startup_probe
 from gpuward.operands.nvidiadriver.takeover import Found, taking_over, there_for
 from gpuward.operands.sandboxes.going import due
@@ -175,7 +175,8 @@ def _render(each: ActiveDriver, policies: PoliciesInForce, snapshot: Snapshot, n
     assert driver is not None
     policy = policies.policy.followed
     pools = pools_of(driver, nodes)
-    facts = cluster_facts(snapshot.namespace, nodes, snapshot.references, running=running_drivers(snapshot, left=False))
+    running = running_drivers(snapshot, made=(app_name(driver, pool) for pool in pools))
+    facts = cluster_facts(snapshot.namespace, nodes, snapshot.references, running=running)
     root = policy.spec.host_paths.root_fs if policy is not None else "/"
     outlives, there = _outlives(each, policies), there_for(each.view, snapshot)
     key = (each.view.uid, each.view.generation, each.last, pools, facts, root, outlives, there)
