@@ -160,7 +160,8 @@ async def test_answers_are_kept(stage: Stage) -> None:
     await stage.installed()
     await stage.rest(3 * 3600)
     asked = [image for image, _ in registry(stage).asked]
-    assert len(asked) == len(set(asked)) == 1
+    assert len(asked) == len(set(asked))
+    assert {image.rpartition("/")[2].partition(":")[0] for image in asked} == {"driver", "k8s-driver-manager"}
     await stage.patch_policy("driver/version", BAD)
     await stage.rest(600)
     assert 9 <= sum(f":{BAD}" in image for image, _ in registry(stage).asked) <= 11
@@ -195,3 +196,25 @@ def test_that_nobody_knows_whether_an_image_exists_is_in_the_condition_while_nod
         assert "exists is not known" not in condition_of(stage)[2]
 
     scenario()
+
+
+@pytest.mark.parametrize("mode", ["plain", "nvidiadriver"])
+def test_a_missing_image_of_a_container_beside_the_driver_empties_no_node(mode: str) -> None:
+    """GPUDirect Storage and GDRCopy have an image for each operating system, and not for every one of them."""
+    @on_stage(gpu_nodes=2, kind=WithRegistry, upgrade=ALL_AT_ONCE)
+    async def story(stage: Stage) -> None:
+        await installed(stage, mode)
+        pods = {pod["metadata"]["uid"] for pod in driver_pods(stage)}
+        registry(stage).lacks = lambda image: "gdrdrv" in image or "k8s-driver-manager" in image
+        gdrcopy = {"gdrcopy": {"enabled": True, "repository": "nvcr.io/nvidia/cloud-native", "image": "gdrdrv", "version": "v9"}}
+        kind, name = (resources.NVIDIA_DRIVERS, "a") if mode == "nvidiadriver" else (resources.CLUSTER_POLICIES, "cluster-policy")
+        await stage.user.patch_merge(kind, name, {"spec": gdrcopy})
+        await stage.until(lambda: set(holds(stage).values()) == {"ImageMissing"}, 60)
+        assert "gdrdrv:v9" in condition_of(stage)[2] or "gdrdrv:v9" in stage.events("gpu-1")[-1]
+        await stage.rest(900)
+        assert {pod["metadata"]["uid"] for pod in driver_pods(stage)} == pods
+        assert stage.cordons() == []
+        registry(stage).lacks = lambda image: "k8s-driver-manager" in image  # the nodes have it
+        await stage.until(lambda: not pods & {pod["metadata"]["uid"] for pod in driver_pods(stage)}, 1800)
+
+    story()

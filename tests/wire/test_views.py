@@ -445,6 +445,9 @@ def test_a_template_says_which_images_its_pods_need_the_drivers_first() -> None:
         ("nvidia-driver-ctr", "driver:2", "Always"), ("nvidia-gdrcopy-ctr", "gdrdrv:3", ""),
         ("k8s-driver-manager", "manager:1", "")]
     assert shape.tolerations == (Toleration("nvidia.com/gpu", "Exists"),)
+    spec["containers"].insert(0, {"name": "proxy", "image": "proxy:1"})
+    shape = daemonset_view(raw(metadata={"name": "d", "namespace": "n"}, spec={"template": {"spec": spec}})).shape
+    assert [pull.image for pull in shape.pulls] == ["driver:2", "proxy:1", "gdrdrv:3", "manager:1"]
 
 
 def test_a_container_that_a_webhook_puts_first_is_not_taken_for_the_driver() -> None:

@@ -143,8 +143,8 @@ class ImageQuestions:
 
 
 def wanted_images(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
-    """Return the images of the driver DaemonSets, with the pull secrets of each."""
-    return {ds.image: ds.pull_secrets for ds in driver_daemonsets(snapshot) if ds.image and not ds.deleting}
+    """Return the images of the driver DaemonSets, those of all containers, with the pull secrets of each."""
+    return {image: ds.pull_secrets for ds in driver_daemonsets(snapshot) if not ds.deleting for image in ds.images}
 
 
 def logins_of(secret: Mapping[str, Any]) -> dict[str, Login]:

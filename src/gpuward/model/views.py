@@ -129,6 +129,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     config_digest: str = ""
     driver_image: str = ""
     subscribed: bool = False  # whether it is a driver pod that mounts its host's subscription to RHEL
+    images: frozenset[str] = frozenset()  # of all containers of a driver pod
     progress: ContainerProgress | None = None
     """Of a DaemonSet's pod that is not ready: how far it is, where its kubelet says."""
     pulls: PullProgress | None = None  # of a pod that only has images pulled
@@ -233,6 +234,11 @@ class DaemonSetView(msgspec.Struct, frozen=True, gc=False):
     @property
     def ref(self) -> Ref:
         return Ref(self.namespace, self.name, self.uid)
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """Return the images of its pods, the driver's first, each once."""
+        return tuple(dict.fromkeys(filter(None, (self.image, *(pull.image for pull in self.shape.pulls)))))
 
     def is_owned_by(self, uid: str) -> bool:
         return self.owner is not None and self.owner.uid == uid

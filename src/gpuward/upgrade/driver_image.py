@@ -14,16 +14,20 @@ from gpuward.upgrade.staged import next_daemonset
 
 def image_hold(snapshot: Snapshot, node: NodeView, driver: PodView | None, moving: Placement | None, daemonset: str,
                since: float) -> Hold | None:
-    """Hold a node whose next driver is missing, or not asked for yet; one that runs that very image has it.
+    """Hold a node whose next driver is missing, or not asked for yet; one that runs that very image has it. So it is with the
+    images of other containers of the driver's pod, where a driver serves that would go.
 
     `daemonset` is the uid of the one that its driver comes from where it is not moved to another one.
     """
     if snapshot.images is None:
         return None
     found = next_daemonset(snapshot, node, moving, daemonset)
-    image = found.image if found is not None else ""
-    if not image or (driver is not None and driver.ready and driver.driver_image == image):
+    if found is None:
         return None
-    if (said := snapshot.images.missing.get(image)) is not None:
-        return Hold(ImageMissing(image, said), since)
-    return Hold(Plain(Reason.TEMPLATE_SETTLING), since) if snapshot.images.awaits(image) else None
+    serves = driver is not None and driver.ready
+    there = {driver.driver_image, *driver.images} if driver is not None and serves else set()
+    needed = [image for image in (found.images if serves else (found.image,)) if image and image not in there]
+    for image in needed:
+        if (said := snapshot.images.missing.get(image)) is not None:
+            return Hold(ImageMissing(image, said), since)
+    return Hold(Plain(Reason.TEMPLATE_SETTLING), since) if any(map(snapshot.images.awaits, needed)) else None

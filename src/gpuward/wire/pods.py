@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from functools import lru_cache
 from sys import intern
 
 import msgspec
@@ -129,6 +130,7 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
         config_digest=spec.env(names.DRIVER_CONFIG_DIGEST),
         driver_image=_driver_image(meta, spec),
         subscribed=has_driver_labels(meta.labels or {}) and spec.mounts_subscription,
+        images=_images(meta, spec),
         progress=None if started or not _of_daemonset(meta) else _progress(status),
         pulls=_pulls(status) if is_staging(meta.labels or {}) else None,
         placed_by=_placed_by(spec),
@@ -149,6 +151,16 @@ def _of_daemonset(meta: WireMeta) -> bool:
 def _driver_image(meta: WireMeta, spec: WirePodSpec) -> str:
     """Return the image of a driver pod, which all of its containers have but those that a webhook put in."""
     return intern(spec.main_image) if has_driver_labels(meta.labels or {}) or has_hosts_driver_labels(meta.labels or {}) else ""
+
+
+def _images(meta: WireMeta, spec: WirePodSpec) -> frozenset[str]:
+    return _alike(tuple(spec.images)) if has_driver_labels(meta.labels or {}) else frozenset()
+
+
+@lru_cache(maxsize=256)
+def _alike(images: tuple[str, ...]) -> frozenset[str]:
+    """Return the same object for all driver pods of one template."""
+    return frozenset(images)
 
 
 def _progress(status: _Status) -> ContainerProgress | None:

@@ -184,6 +184,11 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
         return any(volume.host_path is not None and volume.host_path.path == names.SUBSCRIPTION for volume in self.volumes or ())
 
     @property
+    def images(self) -> list[str]:
+        """Return the images of all containers."""
+        return [one.image for one in (*(self.init_containers or ()), *self.containers) if one.image]
+
+    @property
     def pod_group(self) -> str:
         """Return the group with which it is to be scheduled."""
         return (self.scheduling_group.pod_group_name or "") if self.scheduling_group is not None else ""
@@ -245,10 +250,13 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
 
     @property
     def shape(self) -> PodShape:
-        """Return what pulling the images of such pods depends on."""
-        pulls = {(one.image, one.image_pull_policy): Pull(one.name, one.image, one.image_pull_policy)
-                 for one in (*(self.init_containers or ()), *reversed(self.containers)) if one.image}
-        return PodShape(tuple(reversed(pulls.values())), tuple(self.tolerations or ()))
+        """Return what pulling the images of such pods depends on, the driver's first."""
+        containers = sorted(self.containers, key=lambda one: one.name != names.DRIVER_CONTAINER)
+        pulls: dict[tuple[str, str], Pull] = {}
+        for one in (*containers, *reversed(self.init_containers or ())):
+            if one.image:
+                pulls.setdefault((one.image, one.image_pull_policy), Pull(one.name, one.image, one.image_pull_policy))
+        return PodShape(tuple(pulls.values()), tuple(self.tolerations or ()))
 
     @property
     def empty_dir(self) -> bool:
