@@ -14,7 +14,7 @@ from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
 from kubesandbox.sim.objects import is_ready
-from tests.journeys.looking import condition_of, explanation_of, headline_of, status_of
+from tests.journeys.looking import condition_of, explanation_of, headline_of, screen_of, status_of
 from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_nvidiadriver import ALL_AT_ONCE, label_pools, make, nvidia_driver
 from tests.journeys.test_status_screen import delete_pods, shown
@@ -234,3 +234,18 @@ async def test_where_a_status_file_is_gone_the_validator_is_named(stage: Stage) 
     await stage.until(lambda: all(map(is_ready, stage.pods(PLUGIN))), within=600)
     await stage.rest(120)
     assert "REASON" not in await explained(stage)
+
+
+@on_stage(gpu_nodes=2)
+async def test_an_operand_whose_pods_are_refused_says_why(stage: Stage) -> None:
+    await stage.installed()
+    await stage.patch_policy("daemonsets/priorityClassName", "system-node-crtical")
+    await stage.rest(60)
+    (line,) = (line for line in await screen_of(stage) if line.split()[:1] == ["device-plugin"])
+    assert "pods are unavailable; none is made, as the API server refuses: pods" in line
+    assert line.endswith("is forbidden: no PriorityClass with name system-node-crtical was found")
+    await stage.patch_policy("daemonsets/priorityClassName", "system-node-critical")
+    await stage.rest(1800)
+    assert "operands  all 8 ready" in await screen_of(stage)
+    await delete_pods(stage, PLUGIN, "gpu-1")
+    assert not any("refuses" in line for line in await screen_of(stage)), "it has made pods since"

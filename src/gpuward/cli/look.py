@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from random import Random
 
@@ -13,7 +13,7 @@ import msgspec
 from gpuward.cli.connect import WallClock, check_access, unsupported
 from gpuward.cli.leader import Leader, find_leader
 from gpuward.cli.operators_word import remembered
-from gpuward.cli.recall import refused_nodes, says_refused
+from gpuward.cli.recall import refused_nodes, says_refused, unmade_pods
 from gpuward.controllers.planning import Planner
 from gpuward.controllers.podfilter import PodFilter
 from gpuward.errors import GpuwardError, NotFound
@@ -47,6 +47,8 @@ class Picture(msgspec.Struct, frozen=True):
     """What is in the cluster that NVIDIA's operator follows, and gpuward does not."""
     idle: bool = False
     """Whether no operator runs: then nobody carries the plan out."""
+    unmade: Mapping[str, str] = {}
+    """Why pods of DaemonSets are not made that are missing, by the DaemonSet's name."""
 
     @property
     def active(self) -> ActivePolicy:
@@ -82,6 +84,7 @@ class Look:
         self.cluster = Cluster(client, namespace, random=Random())
         self._pods = PodFilter(self.cluster, self.reader)
         self._refused: frozenset[str] = frozenset()
+        self._unmade: Mapping[str, str] = {}
         self._unsupported: tuple[str, ...] = ()
 
     @asynccontextmanager
@@ -127,6 +130,7 @@ class Look:
             if (node := snapshot.nodes.get(name)) is not None:
                 self.cluster.wrote(node.ref, now, refused.get(name, ""))
         self._refused = frozenset(refused)
+        self._unmade = await unmade_pods(self.client, snapshot)
 
     def picture(self, leader: Leader) -> Picture:
         """Return the cluster as it is now.
@@ -143,7 +147,8 @@ class Look:
             snapshot = foreseen(snapshot, policy, now)
         plan, idle = Planner().decide(snapshot, drivers.upgrades, now), leader.running is False
         seen = shown(plan, snapshot)
-        return Picture(snapshot, drivers, unattended(seen, plan, snapshot) if idle else seen, now, self._unsupported, idle)
+        return Picture(snapshot, drivers, unattended(seen, plan, snapshot) if idle else seen, now, self._unsupported, idle,
+                       self._unmade)
 
 
 def latest(snapshot: Snapshot) -> float:

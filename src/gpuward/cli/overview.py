@@ -176,7 +176,7 @@ def _operands(operands: Sequence[OperandReport], picture: Picture) -> list[tuple
         return []
     waiting = [one for one in operands if one.is_waiting]
     moving = moving_nodes(picture.plan)
-    explained = [one for one in waiting if one.is_explained_by(*moving)]
+    explained = [one for one in waiting if one.is_explained_by(*moving) and not _unmade(one, picture)]
     waiting = [one for one in waiting if one not in explained]
     but = ", apart from nodes that are being upgraded, or wait to be" if any(one.unplaced for one in explained) else (
         ", apart from nodes that are being upgraded" if explained else "")
@@ -188,8 +188,15 @@ def _operands(operands: Sequence[OperandReport], picture: Picture) -> list[tuple
             one.desired or one.stuck for one in waiting):
         return [(f"{ready}: {waiting[0].waits}", "red")]
     return [(ready, ""),
-            *((f"{INDENT}{one.name} {one.ready}/{one.desired}  {one.stuck or one.waits}", "red") for one in waiting),
+            *((f"{INDENT}{one.name} {one.ready}/{one.desired}  {one.stuck or one.waits}{_unmade(one, picture)}", "red")
+              for one in waiting),
             *_where_to_look(waiting, picture)]
+
+
+def _unmade(one: OperandReport, picture: Picture) -> str:
+    """Say why pods of an operand that are missing are not made."""
+    why = next((picture.unmade[name] for name in one.daemonsets if name in picture.unmade), "") if one.missing else ""
+    return f"; none is made, as the API server refuses: {why}" if why else ""
 
 
 def _where_to_look(waiting: Sequence[OperandReport], picture: Picture) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""What only the operator's memory knows, as far as it has said it: which nodes it may not change."""
+"""What the objects do not show, as far as somebody has said it: what is refused to it, or to a DaemonSet."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from gpuward.cli.events import said_in
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client, Selection
 from gpuward.model.reasons import Reason
+from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PolicyView
 from gpuward.operands.rollout import CONDITION
 
+TOLD_IN = 1.0
+"""Seconds in which times of events are counted."""
 _REFUSED = f"{Reason.WRITE_REFUSED}: "
 
 
@@ -30,3 +33,20 @@ async def refused_nodes(client: Client, nodes: Iterable[NodeView]) -> dict[str, 
         node.name: event.message.removeprefix(_REFUSED).partition(": ")[2]
         for node in nodes if (event := last.get(node.name)) is not None and event.message.startswith(_REFUSED)
     }
+
+
+async def unmade_pods(client: Client, snapshot: Snapshot) -> dict[str, str]:
+    """Return for each DaemonSet of our namespace that lacks pods why it could make none, as its controller said last; not where
+    it has made one since.
+    """
+    made: dict[str, list[float]] = {}
+    for pod in (pod for pods in snapshot.pods.values() for pod in pods if pod.owner is not None):
+        made.setdefault(pod.owner.uid if pod.owner is not None else "", []).append(pod.created)
+    lacking = {ds.name: max(made.get(ds.uid, ()), default=0.0) for ds in snapshot.daemonsets
+               if ds.namespace == snapshot.namespace and ds.desired > len(made.get(ds.uid, ()))}
+    if not lacking:
+        return {}
+    chosen = Selection(resources.EVENTS, namespace=snapshot.namespace, fields="involvedObject.kind=DaemonSet,reason=FailedCreate")
+    last = {event.about: event for event in sorted(await said_in(client, chosen))}
+    return {name: last[name].message.removeprefix("Error creating: ") for name, newest in lacking.items()
+            if name in last and last[name].at + TOLD_IN >= newest}
