@@ -105,7 +105,8 @@ def test_of_a_node_with_a_driver_of_its_own_a_line_says_so(gone: bool) -> None:
         assert warning == "gpu-1 has not got the MIG layout that the label nvidia.com/mig.config asks for: gpuward explain gpu-1"
         told: dict[str, Any] = await explained(stage)
         assert told["REASON"].split(maxsplit=1)[1].startswith("MigNotApplied: the MIG layout all-1g.10gb is not applied yet")
-        wanted = "kubectl label node gpu-1 nvidia.com/gpu.deploy.mig-manager=true --overwrite" if gone else "kubectl delete pod"
+        labels = " ".join(f"{names.DEPLOY_PREFIX}{name}=true" for name in sorted(TAKEN_OFF))
+        wanted = f"kubectl label node gpu-1 {labels} --overwrite" if gone else "kubectl delete pod"
         assert wanted in told["HELP"]
 
     story()

@@ -30,6 +30,8 @@ def fix_layout(node: NodeView, snapshot: Snapshot) -> Fix:
     change = fixes.label_node_with(node, {**given, names.MIG_STATE: DONE}, AGAIN).change
     pod = next((pod for pod in snapshot.pods.get(node.name, ()) if pod.labels.get("app") == names.MIG_MANAGER_APP
                 and pod.namespace == snapshot.namespace and not pod.deleting), None)
+    if pod is None and given:
+        return fixes.label_node_with(node, given, "give back what the MIG manager has taken off the node: no pod of it is there")
     if pod is None:
         return Fix("let the MIG manager run on the node: no pod of it is there", change,
                    f"kubectl label node {quote(node.name)} {names.DEPLOY_MIG_MANAGER}=true --overwrite")
