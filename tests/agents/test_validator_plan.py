@@ -33,7 +33,8 @@ ON_HOST = ("IS_HOST_DRIVER=true\nNVIDIA_DRIVER_ROOT=/\nDRIVER_ROOT_CTR_PATH=/hos
     (DriverFacts(host_smi=Ran(18, "Driver/library version mismatch")),
      "the host's nvidia-smi ended with 18 (Driver/library version mismatch): see `dmesg` on this node", {}),
     (DriverFacts(host_smi=Ran(18, "Driver/library version mismatch"), managed=True),
-     "the driver container is not ready: see `kubectl logs` of the driver pod on this node; if the host has a driver of its own: "
+     "the driver container is not ready: see `kubectl logs` of the driver pod on this node, or `gpuward explain` of the "
+     "node where it has none; if the host has a driver of its own: "
      "its nvidia-smi ended with 18 (Driver/library version mismatch), see `dmesg`", {}),
     (DriverFacts(host_smi=Ran(1, ""), **THERE), "", {"driver-ready": IN_CONTAINER}),
     (DriverFacts(device_root=True, **THERE), "", {"driver-ready": OWN_DEVICES}),

@@ -41,7 +41,8 @@ def driver(facts: DriverFacts, settings: ValidatorSettings) -> Verdict:
     if facts.managed and facts.container_ready is None:
         own = "" if facts.host_smi is None else (
             f"; if the host has a driver of its own: its nvidia-smi {_ended(facts.host_smi)}, see `dmesg` on this node")
-        return Verdict(f"the driver container is not ready: see `kubectl logs` of the driver pod on this node{own}")
+        return Verdict("the driver container is not ready: see `kubectl logs` of the driver pod on this node, or `gpuward "
+                       f"explain` of the node where it has none{own}")
     if facts.host_smi is not None and not facts.managed and not (facts.library and facts.smi is not None):
         return Verdict(f"the host's nvidia-smi {_ended(facts.host_smi)}: see `dmesg` on this node, and its driver")
     if not facts.library:
