@@ -157,6 +157,16 @@ def test_a_label_that_somebody_overwrote_is_put_back_and_nothing_else_is_changed
     assert free(untouched, cluster(untouched, driver_pod(), **selects), placing) == {}
 
 
+@pytest.mark.parametrize("phase", ["Running", "Failed"])
+def test_no_label_is_put_back_for_an_earlier_driver_pod_under_the_one_that_the_node_runs(phase: str) -> None:
+    """The node was b's once: a pod of that has no DaemonSet any more, and says that b's selected it."""
+    left = PodView(NAMESPACE, "former", orphan=True, phase=phase, labels={names.COMPONENT_LABEL: names.DRIVER_COMPONENT},
+                   placed_by={names.DRIVER_OWNER: "b", names.DRIVER_OS: "rhel9"})
+    snapshot = cluster(TO_B, left, driver_pod())
+    assert free(TO_B, snapshot, BOTH) == {}
+    assert moving(TO_B, snapshot, BOTH) == Placement("b", "rhel9")
+
+
 def test_no_node_that_has_a_daemon_set_goes_to_where_none_is_made_yet() -> None:
     idle = cluster(TO_B)
     assert free(TO_B, idle, BOTH) == {names.DRIVER_OWNER: "b"}

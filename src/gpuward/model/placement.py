@@ -193,12 +193,16 @@ class Placements:
     ) -> dict[str, str | None]:
         """Return the labels by which the DaemonSet of a driver pod selects the node again, where somebody has changed them, or
         they went while none of its kind was wanted: only a node that is an NVIDIADriver's can be upgraded within its limits.
+        A pod that has ended, and nobody deleted, has no driver to keep; and none is put back at the cost of another one.
         """
+        pods = [pod for pod in pods if not pod.finished]
+        living = [pod for pod in pods if not pod.deleting and is_driver_pod(pod, self._namespace)]
         for pod in pods:
             selector = self._selected_by(pod)
             if selector is not None and not selector.items() <= labels.items() and not self._goes(selector, change):
                 back = {key: selector[key] for key in change if key in selector and labels.get(key) != selector[key]}
-                if selector.items() <= {**labels, **back}.items():
+                restored = {**labels, **back}
+                if selector.items() <= restored.items() and not any(self._loses(one, labels, restored) for one in living):
                     return {**back}
         return {}
 
