@@ -14,6 +14,7 @@ from gpuward.model.domains import DomainLimit
 from gpuward.model.driver_images import ImageMissing
 from gpuward.model.edits import TemplateEdited
 from gpuward.model.gangs import GangAwaited, GangSpared
+from gpuward.model.maintenance import MaintenanceAwaited
 from gpuward.model.mig import MigNotApplied
 from gpuward.model.notice import NoticeGiven, NoticeUnanswered
 from gpuward.model.obstacles import StaticPod
@@ -94,6 +95,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     PlanDiffers("node n1 is not in it", 2),
     Undrainable("after 3600 s these are still there: ml/training"),
     Quarantined("after 3600 s these are still there: ml/training"),
+    MaintenanceAwaited("gpuward-n1", "it is Pending"),
     NoticeGiven("3f0c2a9b", 1_767_312_000.0, POD, 2, 3),
     NoticeUnanswered("3f0c2a9b", 1_767_312_000.0, POD, 1, 3),
     IdleAwaited(900.0, 1_767_312_000.0, POD, 2),

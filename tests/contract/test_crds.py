@@ -268,7 +268,8 @@ def test_our_own_definition_fills_in_its_defaults(api: Api) -> None:
         "deadlines": deadlines, "deviceHolders": "Hold", "discoveryGrace": "10m", "failureBudget": {"nodes": 3, "percent": 10},
         "killAtDeadline": False, "removeAtOnce": False, "retries": 3, "retryBackoff": "1m", "waves": [], "windows": [],
         "prestage": {"mode": "Off", "parallel": 10, "onFailure": "Hold"},
-        "windowFit": "Off", "interop": {"nvsentinel": False, "slurm": False, "nodeConditions": False},
+        "windowFit": "Off", "interop": {"nvsentinel": False, "slurm": False, "nodeConditions": False,
+                                          "nodeMaintenance": "Off"},
     }
 
 

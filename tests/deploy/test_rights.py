@@ -145,7 +145,8 @@ ONLY_WHEN_NEEDED: set[Right] = {
     (verb, "customresourcedefinitions.apiextensions.k8s.io") for verb in ("list", "watch")  # while one is not installed
 } | {
     ("patch", "rolloutpolicies.gpuward.io/status"), ("patch", "daemonsets.apps"), ("get", "secrets"), ("patch", "events"),
-    ("patch", "nodes/status"),
+    ("patch", "nodes/status"), *((verb, "nodemaintenances.maintenance.nvidia.com") for verb in
+                                 ("get", "list", "watch", "create", "delete")),
     ("patch", "nvidiadrivers.nvidia.com"), ("patch", "nvidiadrivers.nvidia.com/status"),
     ("update", "clusterpolicies.nvidia.com/finalizers"),
     ("get", "leases.coordination.k8s.io"), ("create", "leases.coordination.k8s.io"), ("update", "leases.coordination.k8s.io"),

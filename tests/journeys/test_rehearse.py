@@ -474,6 +474,20 @@ def test_a_rehearsal_waits_for_the_end_of_each_notice_and_answers_where_it_has_t
     assert run.evicted == 2
 
 
+def test_a_rehearsal_takes_it_that_a_maintenance_operator_lets_nodes_go_on() -> None:
+    async def play() -> Captured:
+        async with playing(at_pace(2, upgrade={"maxUnavailable": 1})) as stage:
+            await stage.installed()
+            stage.run_pod("train", "gpu-1", owned=True)
+            await apply(stage, interop={"nodeMaintenance": "Request"})
+            await stage.rest(30)
+            return await capture(stage)
+
+    found = of(play)
+    assert (held(found.first), found.first.evicted) == ({}, 1)
+    assert any("maintenance operator lets every node go on at once" in line for line in assumed_lines(found, EXACT))
+
+
 def test_a_rehearsal_takes_checks_of_waves_for_good_and_waits_for_their_time() -> None:
     check = {"name": "slo", "promql": {"server": "http://127.0.0.1:1", "query": "up", "failWhen": "> 0"}, "for": "1h"}
 

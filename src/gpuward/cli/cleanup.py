@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +23,8 @@ from gpuward.kube import resources
 from gpuward.kube.http.client import Client, Selection
 from gpuward.kube.lease.others import Holder, leases_named
 from gpuward.kube.resources import GVR
+from gpuward.model.maintenance import maintenance_name
+from gpuward.wire.maintenances import maintenance_view
 from gpuward.wire.nodes import node_view
 
 Object = dict[str, Any]
@@ -144,6 +147,7 @@ class _Cleanup:
             try:
                 raw = (await self._client.get(resources.NODES, name)).body
                 cleaning = cleaning_of(raw, await self._pods_on(name), self._namespace)
+                await self._give_back(raw, name)
                 await self._patch(cleaning)
             except NotFound:
                 return ""
@@ -155,6 +159,16 @@ class _Cleanup:
                 line = told(cleaning)
                 return f"{line}; a dry run writes nothing" if self._dry_run and not cleaning.is_idle else line
         raise AssertionError
+
+    async def _give_back(self, raw: bytes, name: str) -> None:
+        """Delete the NodeMaintenance that was asked for, if the node says that one was: others wait for that."""
+        if self._dry_run or names.NODE_MAINTENANCE not in node_view(raw).annotations:
+            return
+        with suppress(NotFound):
+            found = maintenance_view((await self._client.get(
+                resources.NODE_MAINTENANCES, maintenance_name(name), self._namespace)).body)
+            if found.ours:
+                await self._client.delete(resources.NODE_MAINTENANCES, found.name, found.namespace, uid=found.uid)
 
     async def _patch(self, cleaning: Cleaning) -> None:
         if self._dry_run:

@@ -17,6 +17,7 @@ from gpuward.upgrade.conditions import with_conditions
 from gpuward.upgrade.decide import Survey, settle, survey
 from gpuward.upgrade.destinations import Fleets
 from gpuward.upgrade.ledger import fitting
+from gpuward.upgrade.maintenance import with_maintenances
 from gpuward.upgrade.node_decision import DecisionCache
 from gpuward.upgrade.notices import with_notices_taken_back
 from gpuward.upgrade.removals import with_removals
@@ -94,10 +95,10 @@ def _with_more(
     plan: Plan, snapshot: Snapshot, found: Sequence[Survey], now: float, undecided: Set[str] = frozenset()
 ) -> Plan:
     """Return a plan of all policies with what is done for nodes that wait: images come onto them, and notices are taken back. And
-    with what other controllers are told by the conditions of nodes.
+    with what other controllers are asked for, and told by the conditions of nodes.
     """
     plan = with_notices_taken_back(with_staging(plan, snapshot, found, now, undecided), snapshot, found, now, undecided)
-    return with_conditions(plan, snapshot, found, undecided)
+    return with_conditions(with_maintenances(plan, snapshot, found, undecided), snapshot, found, undecided)
 
 
 def _of_nobody(plan: Plan, policy: UpgradePolicy) -> Plan:

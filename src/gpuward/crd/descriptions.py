@@ -180,6 +180,8 @@ _SENTENCES: Final[dict[str, str]] = {
     "slurm": "Whether Slurm's operator is given the reason of the cordon, which it shows as that of its drain.",
     "node_conditions": "Whether nodes have Kubernetes' conditions of KEP-5683 while they are upgraded: MaintenancePlanned with a "
                        "notice, then DrainInProgress, Drained and MaintenanceInProgress.",
+    "node_maintenance": "Request: a node is emptied once NVIDIA's maintenance operator has its NodeMaintenance ready, which goes "
+                        "when the node is back in service or has failed. \"Off\", which needs quotes in YAML: nobody is asked.",
     "RolloutWindow.kind": "Whether nodes may start while it is open (Allow), or may not (Deny), which goes first.",
     "schedule": "When it opens, in the five fields of cron: minute, hour, day of month, month, day of week.",
     "duration": "How long it stays open each time, such as 6h.",

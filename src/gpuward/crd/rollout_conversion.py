@@ -24,6 +24,7 @@ from gpuward.errors import PolicyError
 from gpuward.model.domains import DomainMode, DomainSettings
 from gpuward.model.gangs import LONGEST_UNTIL as LONGEST_SPARED
 from gpuward.model.gangs import GangSettings
+from gpuward.model.maintenance import MaintenanceMode
 from gpuward.model.marks import Interop
 from gpuward.model.notice import LONGEST_BEFORE, Acknowledge, NoticeSettings
 from gpuward.model.opportunities import OpportunisticSettings
@@ -169,7 +170,8 @@ def rollout_settings(policy: RolloutPolicy) -> RolloutSettings:
         growth=followed_growth(spec.growth),
         prestage=Prestage(PrestageMode(spec.prestage.mode), spec.prestage.parallel, OnFailure(spec.prestage.on_failure)),
         notice=None if spec.notice is None else _notice(spec.notice),
-        interop=Interop(spec.interop.nvsentinel, spec.interop.slurm, spec.interop.node_conditions),
+        interop=Interop(spec.interop.nvsentinel, spec.interop.slurm, spec.interop.node_conditions,
+                        MaintenanceMode(spec.interop.node_maintenance)),
     )
 
 

@@ -29,6 +29,7 @@ PrestageMode = Literal["Off", "Image"]
 UndrainableChoice = Literal["Hold", "Skip", "Quarantine", "Fail"]
 AcknowledgeChoice = Literal["Optional", "Required"]
 StagingFailureChoice = Literal["Hold", "Ignore"]
+MaintenanceChoice = Literal["Off", "Request"]
 Percent = Annotated[int, Meta(ge=0, le=100)]
 Retries = Annotated[int, Meta(ge=0, le=20)]
 ParallelPulls = Annotated[int, Meta(ge=1, le=1000)]
@@ -97,6 +98,7 @@ class RolloutInterop(Spec, frozen=True, kw_only=True):
     nvsentinel: Annotated[bool, DEFAULTED] = False
     slurm: Annotated[bool, DEFAULTED] = False
     node_conditions: Annotated[bool, DEFAULTED] = False
+    node_maintenance: Annotated[MaintenanceChoice, DEFAULTED] = "Off"
 
 
 class RolloutPolicySpec(Spec, frozen=True, kw_only=True):

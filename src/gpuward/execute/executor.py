@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from gpuward.errors import Conflict, GpuwardError, TooManyRequests
-from gpuward.execute import conditions, nodes, objects, pods
+from gpuward.execute import conditions, maintenances, nodes, objects, pods
 from gpuward.execute.throttle import Throttle
 from gpuward.execute.world import CalledOff, World
 from gpuward.model.actions import (
@@ -25,6 +25,7 @@ from gpuward.model.actions import (
     PatchNode,
     PatchStatus,
     ReleasePod,
+    RequestMaintenance,
     SetOwner,
 )
 from gpuward.model.passes import Outcome
@@ -90,6 +91,7 @@ class ApiExecutor:
         calls: dict[type, Callable[..., Awaitable[bool | None]]] = {
             PatchNode: nodes.patch_node,
             PatchConditions: conditions.patch_conditions,
+            RequestMaintenance: maintenances.request_maintenance,
             EvictPod: pods.evict_pod,
             CreatePod: pods.create_pod,
             DeletePod: pods.delete_pod,

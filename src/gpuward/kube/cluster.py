@@ -23,6 +23,7 @@ from gpuward.kube.followed import Followed, K, Place, V
 from gpuward.kube.http.client import Client
 from gpuward.kube.installation import installation_wait
 from gpuward.kube.lingering import RolloutPolicies
+from gpuward.kube.maintenances import Maintenances
 from gpuward.kube.memory import Going, Memory
 from gpuward.kube.resources import GVR
 from gpuward.kube.untaken import UntakenWrites
@@ -76,8 +77,8 @@ class Cluster:
         self._applied: dict[tuple[str, str, str], Applied] = {}
         self._memory = Memory()
         self.untaken = UntakenWrites(self._memory, self.touch)
-        self._late: dict[tuple[str, str], float] = {}
-        """Since when loops wait for an answer, by the loop and the lane."""
+        self.maintenances = Maintenances(self.nodes, self.rollout_policies, self._follow_too)
+        self._late: dict[tuple[str, str], float] = {}  # since when loops wait for an answer, by the loop and the lane
         self.grants: Mapping[str, str] | None = None
         """The ledger of admissions, where one is kept. Change it through `granted`."""
         self._inherited: frozenset[str] = frozenset()
@@ -92,8 +93,7 @@ class Cluster:
         self._answered = asyncio.Event()
         self._tasks: dict[GVR, asyncio.Task[None]] = {}
         self._firsts: list[asyncio.Task[None]] = []
-        self._refused: dict[GVR, str] = {}
-        """Why a resource cannot be followed now."""
+        self._refused: dict[GVR, str] = {}  # why a resource cannot be followed now
         self._group: asyncio.TaskGroup | None = None
         self.pods.subscribe(self._note_nodes)
         self.budgets.subscribe(lambda changes: self._memory.found_room(changes, self.pods))
@@ -242,7 +242,7 @@ class Cluster:
             grants=self.grants, unanswered=self._late_nodes(), ledger_refused=memory.ledger_refused, unsettled=unsettled,
             followed=self._selected if self.pods.synced.is_set() else None, place=self.places.get(self.namespace),
             inherited=self._inherited, watched_since=self.watched_since, unlisted=self._unlisted(), forbidden=memory.forbidden,
-            references=self._references, images=self._images, measured=self._measured)
+            references=self._references, images=self._images, measured=self._measured, maintenances=self.maintenances.views())
 
     def refer(self, references: References) -> None:
         """Take what was asked for and is not watched."""

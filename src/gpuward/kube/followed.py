@@ -18,12 +18,15 @@ from gpuward.kube.http.client import Selection
 from gpuward.kube.resources import GVR
 from gpuward.model.budgets import BudgetView
 from gpuward.model.claims import ClaimView
+from gpuward.model.maintenance import KIND as NODE_MAINTENANCE
+from gpuward.model.maintenance import MaintenanceView
 from gpuward.model.owned import OwnedView
 from gpuward.model.place import PlaceView
 from gpuward.model.views import DaemonSetView, NodeView, PodView, PolicyView, RevisionView
 from gpuward.wire.budgets import budget_view
 from gpuward.wire.claims import claim_view
 from gpuward.wire.daemonsets import daemonset_view, revision_view
+from gpuward.wire.maintenances import maintenance_view
 from gpuward.wire.nodes import node_view
 from gpuward.wire.places import place_view
 from gpuward.wire.pods import pod_view
@@ -119,6 +122,9 @@ OWNED: Final = (
 """Kinds, besides DaemonSets, of which the operands have objects on every cluster."""
 MONITORS: Final = _owned("ServiceMonitor", resources.SERVICE_MONITORS, awaited=False)
 """Only clusters with the Prometheus operator have them."""
+MAINTENANCES: Final[Followed[Place, MaintenanceView]] = Followed(
+    NODE_MAINTENANCE, resources.NODE_MAINTENANCES, maintenance_view, BY_PLACE, own_namespace=True)
+"""They matter only where a RolloutPolicy asks for some, see `gpuward.kube.maintenances`."""
 PLACE: Final[Followed[str, PlaceView]] = Followed(
     # Its version is the precondition of a change of its labels.
     "Namespace", resources.NAMESPACES, place_view, BY_NAME, operator.eq, awaited=False, is_place=True)

@@ -83,6 +83,7 @@ CLUSTER_POLICIES: Final = GVR(names.NVIDIA_GROUP, names.CLUSTER_POLICY_VERSION, 
 NVIDIA_DRIVERS: Final = GVR(names.NVIDIA_GROUP, names.NVIDIA_DRIVER_VERSION, "nvidiadrivers", False)
 GPU_CLUSTERS: Final = GVR(names.NVIDIA_GROUP, "v1alpha1", "gpuclusters", False)
 ROLLOUT_POLICIES: Final = GVR(names.GPUWARD_GROUP, names.ROLLOUT_POLICY_VERSION, "rolloutpolicies", False)
+NODE_MAINTENANCES: Final = GVR(names.MAINTENANCE_GROUP, "v1alpha1", "nodemaintenances", True)
 
 KINDS: Final[dict[tuple[str, str], GVR]] = {
     ("v1", "Node"): NODES,
@@ -109,5 +110,6 @@ KINDS: Final[dict[tuple[str, str], GVR]] = {
     (CLUSTER_POLICIES.api_version, "ClusterPolicy"): CLUSTER_POLICIES,
     (NVIDIA_DRIVERS.api_version, "NVIDIADriver"): NVIDIA_DRIVERS,
     (ROLLOUT_POLICIES.api_version, "RolloutPolicy"): ROLLOUT_POLICIES,
+    (NODE_MAINTENANCES.api_version, "NodeMaintenance"): NODE_MAINTENANCES,
 }
 """From an object's apiVersion and kind to its resource, for objects that are rendered whole."""

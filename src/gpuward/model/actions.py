@@ -165,6 +165,13 @@ class CreatePod(_OnObject, frozen=True, tag=True):
     why: str = ""
 
 
+class RequestMaintenance(_OnObject, frozen=True, tag=True):
+    """Create a NodeMaintenance."""
+
+    body: Mapping[str, Any]
+    why: str = ""
+
+
 class ApplyObject(_OnObject, frozen=True, tag=True):
     """Create an object that is wholly ours, or replace it by the full rendered one."""
 
@@ -242,5 +249,5 @@ class PatchLabels(_OnObject, frozen=True, tag=True):
     why: str = ""
 
 
-Action = (PatchNode | PatchConditions | EvictPod | CreatePod | DeletePod | ReleasePod | ApplyObject | DeleteObject | PatchStatus
-          | PatchAnnotations | PatchLabels | SetOwner | GrantNodes)
+Action = (PatchNode | PatchConditions | EvictPod | CreatePod | DeletePod | ReleasePod | RequestMaintenance | ApplyObject
+          | DeleteObject | PatchStatus | PatchAnnotations | PatchLabels | SetOwner | GrantNodes)

@@ -247,6 +247,18 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "(`--cascade=orphan`), is told by the roles that it owned, and the operator cannot list roles. Its drivers run on.",
         "Give the operator the right to list and watch `roles.rbac.authorization.k8s.io` in its namespace. To keep the drivers, "
         "or to have others, create an NVIDIADriver of the name."),
+    Reason.MAINTENANCE_AWAITED: Advice(
+        Act.NO, "`interop.nodeMaintenance` of the RolloutPolicy has a maintenance operator asked before pods are evicted. The "
+        "node is cordoned, its pods run on, and it goes on once that operator has the NodeMaintenance ready: it lets only so "
+        "many nodes be maintained at once, and each for one thing at a time.",
+        "Nothing, while the phase changes: `kubectl get nodemaintenances -A` shows all of them. If nobody takes it up, see "
+        "whether a maintenance operator runs. `kubectl annotate node NODE gpuward.io/node-maintenance=ready --overwrite` lets "
+        "this node go on without, `nodeMaintenance: \"Off\"` all of them."),
+    Reason.MAINTENANCE_UNSEEN: Advice(
+        Act.YES, "`interop.nodeMaintenance` of the RolloutPolicy has a maintenance operator asked before nodes are emptied, "
+        "and gpuward cannot follow NodeMaintenances (maintenance.nvidia.com/v1alpha1). No node is cordoned for that.",
+        "Install NVIDIA's maintenance operator; where rights are missing, `gpuward status` has the command that gives them. Or "
+        "set `nodeMaintenance: \"Off\"`."),
     Reason.JOBS_RUNNING: Advice(
         Act.NO, "The policy lets certain pods finish (`waitForCompletion`). The node is cordoned and goes on once they are "
         "complete.",

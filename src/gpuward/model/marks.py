@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpuward import names
+from gpuward.model.maintenance import MaintenanceMode
 
 NVSENTINEL_LABELS: Final = ("nvsentinel.dgxc.nvidia.com/managed", "k8saas.nvidia.com/ManagedByNVSentinel")
 """The label of today, and the one before; either keeps NVSentinel from cordoning a node."""
@@ -28,6 +29,8 @@ class Interop(msgspec.Struct, frozen=True):
     nvsentinel: bool = False
     slurm: bool = False
     node_conditions: bool = False
+    maintenance: MaintenanceMode = MaintenanceMode.OFF
+    """Whether a maintenance operator is asked before a node is emptied."""
 
 
 class Marks(NamedTuple):

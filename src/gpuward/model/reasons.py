@@ -46,6 +46,7 @@ class Reason(StrEnum):
     STAGING_FAILED = "StagingFailed"
     NOTICE_GIVEN = "NoticeGiven"
     NOTICE_UNANSWERED = "NoticeUnanswered"
+    MAINTENANCE_UNSEEN = "MaintenanceUnseen"
     OPERANDS_STARTING = "OperandsStarting"
     FAILURE_BUDGET = "FailureBudget"
     NEW_DRIVER_FAILS = "NewDriverFails"
@@ -66,6 +67,7 @@ class Reason(StrEnum):
     NO_NODE_MAY_START = "NoNodeMayStart"
     # Waits of a node in progress.
     JOBS_RUNNING = "JobsRunning"
+    MAINTENANCE_AWAITED = "MaintenanceAwaited"
     EVICTING = "Evicting"
     EVICTION_REFUSED = "EvictionRefused"
     COMES_BACK = "ComesBack"
@@ -150,7 +152,7 @@ _OF_FLEET: Final = _TURN | {
     Reason.NO_NODE_MAY_START, Reason.WINDOW_SHUT, Reason.ABORTED, Reason.PLAN_DIFFERS, Reason.WAVE_FAILED, Reason.WAVE_EMPTY,
     Reason.WAVE_SOAKING,
     Reason.ANALYSIS_FAILED, Reason.ANALYSIS_UNKNOWN, Reason.ANALYSIS_RUNNING,
-    Reason.APPROVAL_REQUIRED, Reason.IMAGE_NOT_STAGED, Reason.DELETION_UNSEEN,
+    Reason.APPROVAL_REQUIRED, Reason.IMAGE_NOT_STAGED, Reason.DELETION_UNSEEN, Reason.MAINTENANCE_UNSEEN,
 }
 _IN_PASSING: Final = frozenset({
     Reason.IDLE_AWAITED, Reason.NOTICE_GIVEN,
@@ -159,6 +161,7 @@ _IN_PASSING: Final = frozenset({
 })
 _WAITS: Final = _TURN | _IN_PASSING | {
     Reason.TEMPLATE_SETTLING, Reason.OPERANDS_STARTING, Reason.JOBS_RUNNING, Reason.RETRY_LATER, Reason.METADATA_BEHIND,
+    Reason.MAINTENANCE_AWAITED,
     Reason.DEVICE_PLUGIN_STOPPING, Reason.WINDOW_SHUT, Reason.WAVE_SOAKING, Reason.ANALYSIS_RUNNING, Reason.IMAGE_NOT_STAGED,
     Reason.GANG_SPARED}
 _WAITED_FOR: Final = _WAITS | {Reason.EVICTION_REFUSED, Reason.KILLING, Reason.BUDGET_USED_UP, Reason.NODE_GONE}
@@ -169,7 +172,7 @@ _NEEDS_PERSON: Final = frozenset({
     Reason.WRITE_REFUSED, Reason.REPLACEMENT_REFUSED, Reason.COMES_BACK, Reason.UNCORDONED, Reason.NOT_SELECTED,
     Reason.DRIVER_REFUSED, Reason.WRONG_DRIVER_TYPE, Reason.DRIVER_LABEL_UNKNOWN, Reason.OPERAND_FAILING, Reason.VALIDATION_OFF,
     Reason.MIG_NOT_APPLIED, Reason.IMAGE_MISSING, Reason.DOMAIN_BROKEN, Reason.STAGING_FAILED, Reason.DELETION_UNSEEN,
-    Reason.UNDRAINABLE, Reason.QUARANTINED, Reason.NOTICE_UNANSWERED,
+    Reason.UNDRAINABLE, Reason.QUARANTINED, Reason.NOTICE_UNANSWERED, Reason.MAINTENANCE_UNSEEN,
 })
 _UNDER_WAY: Final = frozenset({Reason.WRITE_REFUSED, Reason.REPLACEMENT_REFUSED, Reason.COMES_BACK, Reason.UNCORDONED})
 _PASSED_OVER: Final = (_NEEDS_PERSON - _UNDER_WAY) | {

@@ -29,6 +29,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.NOTICE_GIVEN: "its pods were given notice {id}: they are evicted {when}; not acknowledged yet by {who}",
     Reason.NOTICE_UNANSWERED: "notice {id} was over at {begins}, and its pods are not evicted before all have acknowledged it; "
     "not acknowledged yet by {who}",
+    Reason.MAINTENANCE_UNSEEN: "keeps its driver: the RolloutPolicy has NodeMaintenances asked for (`interop`), and the operator "
+    "cannot see them, as they are not installed, or it may not list them",
     Reason.WINDOW_SHUT: "the windows of the RolloutPolicy let no node start now: {opens}",
     Reason.IDLE_AWAITED: "starts once no GPU pod has used it for {idle_for}{now}; from {evicts} on pods are evicted for that",
     Reason.ABORTED: "the rollout of this driver was aborted by {by} at {at}: `{command}` lets it go on, and another driver "
@@ -84,6 +86,7 @@ SENTENCES: dict[Reason, str] = {
     "back ({nodes}): no node starts",
     Reason.PARALLEL_LIMIT: "waits for its turn: {used} of {limit} parallel upgrades{whose} under way ({nodes})",
     Reason.JOBS_RUNNING: "waits for jobs to complete: {pod} ({pods} in all)",
+    Reason.MAINTENANCE_AWAITED: "no pod is evicted before NodeMaintenance {name} is Ready: {told}",
     Reason.EVICTING: "waits until the GPU pods have gone: {pod} ({pods} in all)",
     Reason.EVICTION_REFUSED: "pod {pod} may not be evicted now ({attempts:attempt|attempts}): {message}",
     Reason.COMES_BACK: "{owner} puts pods back on the cordoned node, {times:time|times} so far{why}: {pod}",

@@ -10,6 +10,7 @@ import msgspec
 from gpuward.model.analysis import Measured
 from gpuward.model.budgets import BudgetView
 from gpuward.model.driver_images import DriverImages
+from gpuward.model.maintenance import MaintenanceView
 from gpuward.model.owned import OwnedView
 from gpuward.model.place import PlaceView
 from gpuward.model.selectors import PodSelection
@@ -152,6 +153,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """What registries say of drivers' images; None where they are not asked."""
     measured: Mapping[str, Measured] = {}
     """What was measured of checks of waves, by the key of the run; lost in a restart, and measured anew."""
+    maintenances: Mapping[str, MaintenanceView] | None = None
+    """NodeMaintenances of the operator's namespace, by name; None where none was asked for, or they may not be seen."""
     place: PlaceView | None = None
     """The operator's namespace; None where no policy makes it matter, or it may not be seen."""
     unlisted: Mapping[str, str] = {}

@@ -13,6 +13,7 @@ from gpuward.model.domains import DomainLimit, LargeDomain
 from gpuward.model.driver_images import ImageMissing
 from gpuward.model.edits import TemplateEdited
 from gpuward.model.gangs import GangAwaited, GangSpared, LargeGang
+from gpuward.model.maintenance import MaintenanceAwaited
 from gpuward.model.mig import MigNotApplied
 from gpuward.model.notice import NoticeGiven, NoticeUnanswered
 from gpuward.model.obstacles import Obstacle
@@ -39,7 +40,7 @@ class Plain(msgspec.Struct, frozen=True):
     reason: Literal[
         Reason.SKIPPED, Reason.NODE_GONE, Reason.NODE_NOT_READY, Reason.DRIVER_POD_MISSING,
         Reason.TEMPLATE_SETTLING, Reason.OPERANDS_STARTING, Reason.VALIDATOR_MISSING, Reason.MAINTENANCE, Reason.METADATA_BEHIND,
-        Reason.WRITE_UNANSWERED, Reason.VALIDATION_OFF,
+        Reason.WRITE_UNANSWERED, Reason.VALIDATION_OFF, Reason.MAINTENANCE_UNSEEN,
     ]
     lasts: bool = False
     """Whether a node in mid-upgrade has waited for it far longer than it takes: something is in the way."""
@@ -299,4 +300,5 @@ WaitsFor = (Plain | NoPolicy | InvalidPolicy | FailureBudgetSpent | NewDriverFai
             | Unserved | Starting | Failed | RetryLater | UnknownState | TwoDriverPods | MovePaused | Undecided | TemplateEdited
             | Denied | WorkloadKept | OperandsKept | ImageMissing | DriverKept | DeletionUnseen | WindowShut | DomainLimit
             | PlanDiffers | Undrainable | Quarantined | IdleAwaited | GangAwaited | GangSpared | WaveWait | ImageNotStaged
-            | StagingFailed | MigNotApplied | NoticeGiven | NoticeUnanswered | Paused | PluginFirst | DriverFollows)
+            | StagingFailed | MigNotApplied | NoticeGiven | NoticeUnanswered | Paused | PluginFirst | DriverFollows
+            | MaintenanceAwaited)

@@ -15,6 +15,7 @@ from msgspec import UNSET, UnsetType
 from gpuward.model.analysis import Measured
 from gpuward.model.budgets import BudgetView
 from gpuward.model.driver_images import DriverImages
+from gpuward.model.maintenance import MaintenanceView
 from gpuward.model.owned import OwnedView
 from gpuward.model.place import PlaceView
 from gpuward.model.snapshot import Applied, Edit, Evicted, References, Refusal, Snapshot, Untaken
@@ -72,6 +73,7 @@ class Changes(msgspec.Struct, frozen=True, omit_defaults=True):
     references: References | UnsetType = UNSET
     images: DriverImages | UnsetType | None = UNSET
     measured: Mapping[str, Measured] | UnsetType = UNSET
+    maintenances: Mapping[str, MaintenanceView] | UnsetType | None = UNSET
     place: PlaceView | UnsetType | None = UNSET
     unlisted: Mapping[str, str] | UnsetType = UNSET
     forbidden: frozenset[str] | UnsetType = UNSET
@@ -109,6 +111,7 @@ def changes_between(before: Snapshot, after: Snapshot) -> Changes:
         references=_whole(before.references, after.references),
         images=_whole(before.images, after.images),
         measured=_whole(before.measured, after.measured),
+        maintenances=_whole(before.maintenances, after.maintenances),
         place=_whole(before.place, after.place),
         unlisted=_whole(before.unlisted, after.unlisted),
         forbidden=_whole(before.forbidden, after.forbidden),

@@ -17,6 +17,7 @@ from gpuward import names
 from gpuward.crd.generate import all_crds
 from gpuward.rehearse.assumptions import Assumptions
 from gpuward.rehearse.captured import Captured, Object
+from gpuward.rehearse.maintaining import CRD
 from gpuward.rehearse.templates import DAEMON_SETS, PODS, Change, align
 from gpuward.sandbox.cluster import Sandbox
 from kubesandbox.sim.containers import FORGIVEN_AFTER_SECONDS
@@ -40,7 +41,7 @@ class Loaded(msgspec.Struct, frozen=True):
 
     def fill(self, store: Store) -> None:
         """Put everything into a store."""
-        for crd in all_crds():
+        for crd in (*all_crds(), CRD):
             store.create("customresourcedefinitions.apiextensions.k8s.io", crd)
         for resource, objects in self.objects.items():
             for obj in objects:

@@ -20,6 +20,7 @@ from gpuward.rehearse.approving import Approving
 from gpuward.rehearse.assumptions import Assumptions, DrawnDelays
 from gpuward.rehearse.captured import Manifest, Object
 from gpuward.rehearse.loading import Loaded
+from gpuward.rehearse.maintaining import let_maintain
 from gpuward.rehearse.measuring import assumed_good
 from gpuward.rehearse.results import Run
 from gpuward.rehearse.templates import PODS, Change
@@ -102,7 +103,8 @@ class _Played:
                 await asyncio.sleep(STEP)
                 self._slow_down()
                 approved = self._approving.look(watching.plan, self._clock.now())
-                if acknowledge(store, watching.plan) or approved:
+                maintained = let_maintain(store, watching.plan)
+                if acknowledge(store, watching.plan) or approved or maintained:
                     watching.moved = self._clock.now()
                 if work.done():
                     work.result()

@@ -12,6 +12,7 @@ from gpuward.upgrade.done_or_failed import unfinished
 from gpuward.upgrade.drain import cordon_annotations, cordon_owner
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.in_use import in_the_way
+from gpuward.upgrade.maintenance_step import forgotten
 from gpuward.upgrade.recovery import needs_recovery
 from gpuward.upgrade.step import Move, Rest, Step, Wait, step
 from gpuward.upgrade.uncordon import leftovers
@@ -52,7 +53,7 @@ def leave_to_maintenance(node: NodeFacts, policy: UpgradePolicy, now: float) -> 
 
 def admit(node: NodeFacts) -> Move:
     """Return the move that starts a node's upgrade; the same driver under another template takes the short way."""
-    requested = {names.UPGRADE_REQUESTED: None} if node.requested else {}
+    requested = forgotten(node) | ({names.UPGRADE_REQUESTED: None} if node.requested else {})
     if node.restart_only:
         owner = cordon_owner(node)
         return Move(

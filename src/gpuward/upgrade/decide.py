@@ -14,6 +14,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.actions import Action
+from gpuward.model.maintenance import MaintenanceMode
 from gpuward.model.plan import Hold, NodeStatus, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
@@ -109,6 +110,8 @@ def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Decisi
         fleet = replace(fleet, wave_windows=own)
     if takes:
         fleet = replace(fleet, takes=takes)
+    if policy.rollout.interop.maintenance is not MaintenanceMode.OFF and snapshot.maintenances is None:
+        fleet = replace(fleet, unasked=True)
     if policy.rollout.aborted is not None:
         fleet = replace(fleet, aborted=any(aborted(node.before, policy) is not None for node in nodes))
     if policy.rollout.approved_plan is not None:

@@ -20,6 +20,7 @@ from gpuward.model.views import PodView
 from gpuward.model.waits import JobsRunning
 from gpuward.upgrade.evicting import Eviction, came_since, evicted_before
 from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.maintenance_step import awaited
 from gpuward.upgrade.recovery import was_spared
 from gpuward.upgrade.step import Move, Step, Wait, step
 from gpuward.upgrade.uncordon import left_alone, turned_back
@@ -82,6 +83,8 @@ def wait_for_jobs(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
         wait = Wait(Hold(JobsRunning(node.jobs[0].ref, len(node.jobs)), since, until), retry_at=until)
         at = gives_up_at(node, policy, since)
         return _given_up(node, policy, at, now, cause, node.jobs) or ending_sooner(wait, at, now)
+    if (held := awaited(node, policy)) is not None:
+        return held
     cleared = {names.WAIT_FOR_JOBS_SINCE: None} if names.WAIT_FOR_JOBS_SINCE in node.node.annotations else {}
     return Move(State.POD_DELETION_REQUIRED, annotations=cleared)
 
@@ -97,7 +100,7 @@ def delete_pods(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Evict the GPU pods; when one may not go, or time is up, drain the node if the policy allows it, else fail."""
     if (back := turned_back(node) or left_alone(node, policy, now)) is not None:
         return back
-    if (kept := kept_out(node, policy)) is not None:
+    if (kept := kept_out(node, policy) or awaited(node, policy)) is not None:
         return kept
     if node.to_evict.empty:
         return Move(State.POD_RESTART_REQUIRED, events=() if node.just_entered else (EventText(PODS_DELETED),))
@@ -116,7 +119,7 @@ def drain(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Evict everything that a drain takes, if the policy wants one; fail when something may not go or time is up."""
     if (back := turned_back(node) or left_alone(node, policy, now)) is not None:
         return back
-    if (kept := kept_out(node, policy)) is not None:
+    if (kept := kept_out(node, policy) or awaited(node, policy)) is not None:
         return kept
     if not policy.drain.enable or policy.free_only:  # a removal that evicts nobody takes none of what needs no GPU either
         return Move(State.POD_RESTART_REQUIRED)

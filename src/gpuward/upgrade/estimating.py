@@ -42,7 +42,8 @@ _LEFT_OUT: Final = frozenset({Reason.SKIPPED, Reason.FAILED, Reason.UNDRAINABLE}
 """What nodes wait for that are not going to be upgraded by themselves."""
 _ALONE: Final = frozenset({State.FAILED, State.UPGRADE_REQUIRED})
 """States of nodes that wait, in the queue or, where something else keeps them from it, outside."""
-_OPEN_ENDED: Final = frozenset({Reason.JOBS_RUNNING, Reason.EVICTION_REFUSED, Reason.MAINTENANCE, Reason.WRITE_UNANSWERED})
+_OPEN_ENDED: Final = frozenset({Reason.JOBS_RUNNING, Reason.EVICTION_REFUSED, Reason.MAINTENANCE, Reason.MAINTENANCE_AWAITED,
+                                Reason.WRITE_UNANSWERED})
 """What nodes under way may wait for without an end that anybody knows."""
 
 

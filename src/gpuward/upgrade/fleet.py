@@ -99,6 +99,8 @@ class Fleet(msgspec.Struct, frozen=True):
     """In what the rollout differs from the one that somebody approved of."""
     forbidden: Mapping[str, Forbidden] = {}
     """By namespace, where the operator was found to have no right to evict pods."""
+    unasked: bool = False
+    """Whether a maintenance operator is to be asked, and cannot be."""
     elsewhere: str = ""
     """The NVIDIADriver whose fleet it is, where a node is held by another one than its own."""
 

@@ -10,7 +10,7 @@ from gpuward.model.obstacles import SeveralBudgets
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
-from gpuward.model.waits import BudgetBlocks, BudgetUsedUp, FailureBudgetSpent, Limit, NewDriverFails, ProtectedPods
+from gpuward.model.waits import BudgetBlocks, BudgetUsedUp, FailureBudgetSpent, Limit, NewDriverFails, Plain, ProtectedPods
 from gpuward.model.windows import WindowShut
 from gpuward.upgrade import domains
 from gpuward.upgrade.fleet import Candidate, Fleet, Gate, some_nodes
@@ -164,6 +164,12 @@ def max_unavailable(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hol
     return Hold(told, node.record.since)
 
 
+def maintenance_unseen(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node, before it is cordoned, whose maintenance cannot be asked for."""
+    held = fleet.unasked and not node.restart_only
+    return Hold(Plain(Reason.MAINTENANCE_UNSEEN), node.record.since) if held else None
+
+
 def _may_serve(node: Candidate) -> bool:
     if node.node.ready is not True or node.unschedulable:
         return False
@@ -188,6 +194,7 @@ PERMITTING_GATES: tuple[Gate, ...] = (
     failure_budget,
     new_driver_fails,
     eviction_forbidden,
+    maintenance_unseen,
     wave_waits,
     idle_awaited,
     window_shut,
