@@ -117,9 +117,9 @@ def told(cleaning: Cleaning) -> str:
     removed = sum(value is None for value in patch.annotations.values())
     counts = ((len(patch.labels), "label"), (removed, "annotation"), (len(cleaning.conditions), "condition"))
     parts = [f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts if count]
-    told = " and ".join([", ".join(parts[:-1]), parts[-1]] if parts[1:] else parts)
-    done = [f"{told} removed"] if parts else []
-    return "; ".join([", ".join([*done, *(["uncordoned"] if patch.unschedulable is False else [])]), *cleaning.stays])
+    counted = " and ".join([", ".join(parts[:-1]), parts[-1]] if parts[1:] else parts)
+    done = ", ".join(filter(None, (counted and f"{counted} removed", "uncordoned" if patch.unschedulable is False else "")))
+    return "; ".join(filter(None, (done, *cleaning.stays)))
 
 
 def goes_by_labels(daemonset: Object) -> bool:
