@@ -16,7 +16,9 @@ from gpuward.sandbox.fleet import gpu_node
 from kubesandbox.sim.faults import Fault
 from tests.journeys.looking import condition_of, explanation_of, status_of
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
+from tests.journeys.test_coming_back import NEWER
 from tests.journeys.test_nvidiadriver import nvidia_driver
+from tests.journeys.test_rolloutpolicy import apply
 
 VALIDATOR = "nvidia-operator-validator"
 TWO = {"maxUnavailable": "100%", "maxParallelUpgrades": 2}
@@ -209,5 +211,35 @@ def test_a_node_on_which_no_driver_comes_up_is_not_the_first_to_try_a_new_one(tr
         await stage.until(lambda: all(stage.driver(node) == NEW for node in ("gpu-1", "gpu-2", "gpu-3")), within=7200)
         assert stage.driver("gpu-0") == ""
         assert condition_of(stage)[1] in ("Progressing", "NodesFailed")
+
+    story()
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_node_that_a_broken_driver_keeps_out_of_service_tries_the_next_before_nodes_that_serve(joined: bool) -> None:
+    """Else pods would be evicted from a node that serves, for a driver that nobody has seen come up."""
+    @on_stage(gpu_nodes=3, upgrade={"maxUnavailable": "100%", "maxParallelUpgrades": 1})
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        await apply(stage, retries=0)
+        for node in ("gpu-1", "gpu-2", "gpu-3"):
+            stage.run_pod(f"training-{node}", node, owned=True)
+        for version in (NEW, NEWER):
+            stage.sandbox.faults.add(Fault(FaultKind.DRIVER_CRASH, image=f"*{version}*"))
+        if joined:
+            await stage.patch_policy("driver/upgradePolicy/autoUpgrade", False)
+        await stage.upgrade_to()
+        if joined:
+            await stage.rest(5)
+            stage.sandbox.add_node(gpu_node("gpu-4"))
+            await stage.until(lambda: stage.hold("gpu-4") == "DriverFailing")
+        else:
+            await stage.until(lambda: State.FAILED in stage.states().values(), within=7200)
+        pods = len(stage.workload_pods())
+        await stage.upgrade_to(NEWER)
+        await stage.patch_policy("driver/upgradePolicy/autoUpgrade", True)
+        await stage.until(lambda: condition_of(stage)[1] == "NewDriverFails")
+        await stage.rest(1200)
+        assert (len(stage.workload_pods()), condition_of(stage)[1]) == (pods, "NewDriverFails")
 
     story()

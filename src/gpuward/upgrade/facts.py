@@ -149,6 +149,11 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
         return self.driver is not None and self.driver.ready and not self.driver.deleting
 
     @property
+    def which_driver(self) -> str:
+        """Return what tells the driver of the node's pod from others: the digest of its configuration, or its revision."""
+        return (self.driver.config_digest or self.driver.revision) if self.driver is not None else ""
+
+    @property
     def loaded_digest(self) -> str:
         """Return the configuration digest of the driver that is loaded, as far as that is known."""
         found = self.driver.config_digest or UNTOLD_DRIVER if self.driver is not None and self.loaded else ""

@@ -25,7 +25,7 @@ def queue_order(
     """Return the sort key of the nodes that wait: those first that are in the ledger, and those last that may not be changed, as
     others have to go on. Of the others first those that were given notice, and then wave after wave, but for nodes that somebody
     asks for by hand, which wait for none. Where domains are upgraded whole, the nodes of one follow each other. While no node
-    is up to date with a driver, those on which the one before does not come up try it last. `turn` orders the rest.
+    is up to date with a driver, those on which one does not come up that serves others try it last. `turn` orders the rest.
     """
     waves = fleet.waves.places
     last = max(waves.values(), default=0)
@@ -34,7 +34,7 @@ def queue_order(
         return 0 if judged.before.requested else waves.get(judged.before.node.name, last)
 
     def rest(judged: NodeDecision) -> tuple[bool, Turn | GangTurn]:
-        return _tells_little(judged.before, fleet.proven), turn(judged)
+        return _tells_little(judged.before, fleet), turn(judged)
 
     if domains is None or domains.mode is not DomainMode.WHOLE:
         return lambda judged: (
@@ -51,9 +51,10 @@ def queue_order(
     return domain_by_domain
 
 
-def _tells_little(node: NodeFacts, proven: Set[str]) -> bool:
-    """Tell whether a driver that fails on a node would hold the others for nothing: the one before does not come up there either,
-    as where the GPU is broken, or the node has another operating system than the driver is for.
+def _tells_little(node: NodeFacts, fleet: Fleet) -> bool:
+    """Tell whether a driver that fails on a node would hold the others for nothing: one that serves others does not come up there
+    either, as where the GPU is broken, or the node has another operating system than the driver is for. Where the one before
+    comes up nowhere it is to blame, and a node that it keeps out of service is the right one to try the next.
     """
     fails = node.driver is not None and not node.in_step and not node.serves and bool(node.trouble)
-    return fails and not node.requested and node.target not in proven
+    return fails and node.which_driver in fleet.serving and not node.requested and node.target not in fleet.proven
