@@ -11,7 +11,7 @@ import yaml
 from gpuward import names
 from gpuward.cli.waiting import stopped
 from gpuward.kube import resources
-from tests.journeys.looking import condition_of, explanation_of, headline_of, looking, reason_of
+from tests.journeys.looking import condition_of, explanation_of, headline_of, looking, reason_of, screen_of
 from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_metrics import Scrape
 
@@ -90,6 +90,7 @@ async def test_explain_names_a_node_that_was_done_and_gets_no_driver_pod_to_thos
     notes = (await explanation_of(stage, "gpu-1")).notes
     assert [note for note in notes if note.startswith("gpu-2 takes part of that room without being under way")]
     assert not [note for note in notes if "without anybody's help" in note]
+    assert any("2 waiting for room, of which 1 node without a driver pod takes some" in line for line in await screen_of(stage))
 
 
 @pytest.mark.parametrize("key", [

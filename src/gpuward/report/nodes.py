@@ -105,6 +105,8 @@ class GroupReport(msgspec.Struct, frozen=True):
     """Whether no operator runs."""
     behind: int = 0
     """How many nodes under way, for which they wait, need somebody to look at them."""
+    bare: int = 0
+    """How many nodes take room for which they wait, and are not under way, as no driver pod is made there."""
 
     def __str__(self) -> str:
         """Return the words for it."""
@@ -112,6 +114,9 @@ class GroupReport(msgspec.Struct, frozen=True):
         if self.behind and not self.idle:
             need = "needs somebody to look at it" if self.behind == 1 else "need somebody to look at them"
             words = f"{self.group} for nodes under way, of which {self.behind} {need}"
+        elif self.bare and not self.idle:
+            take = "node without a driver pod takes" if self.bare == 1 else "nodes without a driver pod take"
+            words = f"{self.group} for room, of which {self.bare} {take} some"
         named = ", ".join(f"{count} {reason}" for reason, count in self.reasons)
         cordoned = f", {self.cordoned} of them cordoned by somebody else" if self.cordoned else ""
         return f"{self.nodes} {words}" + (f" ({named})" if named else "") + cordoned
@@ -133,11 +138,12 @@ def group_reports(reports: Iterable[NodeReport], *, idle: bool = False) -> list[
     """Return the groups that have nodes, in their order."""
     reasons: dict[Group, Counter[str]] = {}
     cordoned: Counter[Group] = Counter()
-    troubled = 0
+    troubled = bare = 0
     for one in reports:
         reasons.setdefault(one.group, Counter())[one.reason] += 1
         cordoned[one.group] += one.cordoned
         troubled += one.group is Group.UNDER_WAY and _is(one.reason, lambda reason: reason.needs_person)
+        bare += one.group is Group.NOT_READY and one.reason == Reason.DRIVER_POD_MISSING
     def counted(group: Group) -> tuple[tuple[str, int], ...]:
         return () if group is Group.UP_TO_DATE else tuple(each for each in reasons[group].most_common() if each[0])
 
@@ -145,7 +151,10 @@ def group_reports(reports: Iterable[NodeReport], *, idle: bool = False) -> list[
         turns = group is Group.WAITING and any(_is(reason, lambda one: one.is_turn) for reason in reasons[group])
         return troubled if turns else 0
 
-    return [GroupReport(group, sum(reasons[group].values()), counted(group), cordoned[group], idle, behind(group))
+    def taken(group: Group) -> int:
+        return bare if group is Group.WAITING and Reason.UNAVAILABLE_LIMIT in reasons[group] else 0
+
+    return [GroupReport(group, sum(reasons[group].values()), counted(group), cordoned[group], idle, behind(group), taken(group))
             for group in Group if group in reasons]
 
 

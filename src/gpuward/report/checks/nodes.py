@@ -35,8 +35,8 @@ def _bare(gpus: list[NodeView]) -> Iterator[Finding]:
     bare = [node.name for node in gpus if not (system_of(node.labels) and kernel_of(node.labels))]
     if not bare:
         return
-    who = f"{bare[0]} and {len(bare) - 1} more have no labels of their" if bare[1:] else f"{bare[0]} has no labels of its"
-    yield Finding("discovery", Level.WARN, f"{who} operating system and kernel: no driver image can be chosen",
+    who = f"{bare[0]} and {len(bare) - 1} more lack labels of their" if bare[1:] else f"{bare[0]} lacks labels of its"
+    yield Finding("discovery", Level.WARN, f"{who} operating system or kernel: no other driver image can be chosen",
                   how_to_label("NODE" if bare[1:] else bare[0], with_gpu=False))
 
 
