@@ -89,6 +89,28 @@ async def test_a_layout_that_could_not_be_applied_is_told_of_at_once_and_holds_n
     assert (await shown(stage))[0] == "ClusterPolicy cluster-policy: 2 of 2 nodes up to date"
 
 
+@on_stage(gpu_nodes=2)
+async def test_a_mig_manager_that_ended_in_between_and_finds_its_layout_applied_leaves_operands_away(stage: Stage) -> None:
+    """NVIDIA's looks at the layout first, and at what it took off the node only where that is another one."""
+    await stage.installed()
+    begin(stage)
+    await stage.rest(20)
+    begin(stage, "success")
+    await stage.rest(300)
+    assert (await shown(stage))[0] == "ClusterPolicy cluster-policy: 2 of 2 nodes up to date"
+    await stage.rest(700)
+    assert row(await shown(stage)).endswith(
+        "the MIG layout all-1g.10gb is applied (nvidia.com/mig.config.state=success), but the MIG manager has not given "
+        "device-plugin, dcgm-exporter, gpu-feature-discovery back to this node")
+    told = await explained(stage)
+    assert "operand failing for 17m" in told["STATE"]
+    assert "$ kubectl label node gpu-1 nvidia.com/gpu.deploy.dcgm-exporter=true nvidia.com/gpu.deploy.device-plug" in told["HELP"]
+    assert "kubectl delete pod" not in told["HELP"], "the next one would find the layout applied, too"
+    end(stage)
+    await stage.rest(60)
+    assert (await shown(stage))[0] == "ClusterPolicy cluster-policy: 2 of 2 nodes up to date"
+
+
 @pytest.mark.parametrize("gone", [False, True])
 def test_of_a_node_with_a_driver_of_its_own_a_line_says_so(gone: bool) -> None:
     @on_stage(gpu_nodes=2)

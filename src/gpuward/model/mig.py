@@ -18,6 +18,7 @@ from gpuward.model.views import NodeView
 PATIENCE: Final = 900.0
 """Seconds in which a layout may be applied: the MIG manager may have to restart the node for it."""
 FAILED: Final = "failed"
+DONE: Final = "success"
 PAUSED: Final = "paused-for-mig-change"
 """The value that the MIG manager gives to labels of operands while it works."""
 
@@ -38,8 +39,10 @@ class MigNotApplied(msgspec.Struct, frozen=True):
 
     def told(self) -> dict[str, object]:
         """Return the words for what the sentence leaves open."""
-        how = "could not be applied" if self.state == FAILED else "is not applied yet"
+        how = {FAILED: "could not be applied", DONE: "is applied"}.get(self.state, "is not applied yet")
         away = f"; the MIG manager keeps {listed(self.paused, MOST_NAMED)} off this node meanwhile" if self.paused else ""
+        if self.state == DONE:  # it ended in between; the next one finds the layout applied, and looks no further
+            away = f", but the MIG manager has not given {listed(self.paused, MOST_NAMED)} back to this node"
         return {"layout": self.layout or "of before", "how": how, "label": names.MIG_STATE, "state": self.state, "away": away}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from sys import intern
 from typing import Any
@@ -10,6 +11,8 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.marks import SLURM_REASON
+from gpuward.model.mig import DONE as MIG_DONE
+from gpuward.model.mig import PAUSED as MIG_PAUSED
 from gpuward.model.record import CordonOwner, Record, decode_record
 from gpuward.model.taints import Taint
 from gpuward.model.told import TYPES, ToldCondition
@@ -24,7 +27,6 @@ _KUBECTL = "kubectl"
 """How the field managers of people begin who cordon nodes by hand."""
 _BY_CONDITION = "node.kubernetes.io/"
 """How the keys of taints begin that Kubernetes sets itself."""
-_MIG_DONE = "success"
 
 
 class _Spec(msgspec.Struct):
@@ -101,7 +103,7 @@ def node_view(raw: bytes | msgspec.Raw) -> NodeView:
         told=_told(node.status),
         record=record,
         record_error=error,
-        mig_since=_mig_since(raw) if (meta.labels or {}).get(names.MIG_STATE) not in (None, _MIG_DONE) else 0.0,
+        mig_since=_mig_since(raw, meta.labels or {}),
     )
 
 
@@ -131,10 +133,15 @@ def _cordoners(raw: bytes | msgspec.Raw) -> tuple[str, ...]:
     return tuple(sorted({one.manager for one in entries if "f:unschedulable" in ((one.fields or {}).get("f:spec") or {})}))
 
 
-def _mig_since(raw: bytes | msgspec.Raw) -> float:
-    """Return when the MIG manager last wrote how far it is."""
+def _mig_since(raw: bytes | msgspec.Raw, labels: Mapping[str, str]) -> float:
+    """Return when the MIG manager last wrote how far it is; where it is done, when it took the device plugin off a node that has
+    not got it back since.
+    """
+    done = labels.get(names.MIG_STATE) in (None, MIG_DONE)
+    if done and MIG_PAUSED not in labels.get(names.DEPLOY_PLUGIN, ""):
+        return 0.0
     entries = _fields_decoder.decode(raw).metadata.managed_fields or ()
-    key = f"f:{names.MIG_STATE}"
+    key = f"f:{names.DEPLOY_PLUGIN if done else names.MIG_STATE}"
     return max((one.time.timestamp() for one in entries if one.time is not None
                 and key in (((one.fields or {}).get("f:metadata") or {}).get("f:labels") or {})), default=0.0)
 
