@@ -10,6 +10,7 @@ from gpuward.model.actions import PatchConditions, PatchNode
 from gpuward.model.conditions import change
 from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
+from gpuward.model.states import State
 from gpuward.upgrade.decide import Survey
 
 
@@ -20,7 +21,8 @@ def with_conditions(plan: Plan, snapshot: Snapshot, found: Iterable[Survey], und
     """
     told = frozenset(judged.before.node.name for each in found if each.policy.rollout.interop.node_conditions
                      for judged in each.nodes)
-    nodes = [node for node in snapshot.nodes.values() if node.told or node.name in told]
+    # Most nodes of a large fleet are at rest: they are to have none, and have none.
+    nodes = [node for node in snapshot.nodes.values() if node.told or (node.upgrade_label != State.DONE and node.name in told)]
     if not nodes:
         return plan
     later = {action.node.name for action in plan.actions if isinstance(action, PatchNode)}
