@@ -129,7 +129,7 @@ def _unseen(picture: Picture) -> list[Reason]:
 
 def warnings_of(picture: Picture) -> tuple[str, ...]:
     """Return what people should know of the limits that they have set, and of GPUs that nobody serves."""
-    return warnings(picture.drivers, picture.plan, picture.snapshot)
+    return warnings(picture.drivers, picture.plan, picture.snapshot, picture.now)
 
 
 def _told(leader: Leader) -> str:

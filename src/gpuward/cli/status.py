@@ -225,5 +225,5 @@ def _caption(reports: Sequence[NodeReport], most: int | None) -> str:
 
 def as_json(picture: Picture, leader: Leader, reports: Sequence[NodeReport] | None = None) -> dict[str, Any]:
     """Return what is known for programs; of the nodes in `reports` alone, if they are given."""
-    told = document(picture.plan, picture.snapshot, picture.drivers, leader.as_json(), reports, picture.elsewhere)
+    told = document(picture.plan, picture.snapshot, picture.drivers, leader.as_json(), reports, picture.elsewhere, picture.now)
     return told | {"problems": [*told["problems"], *missing_rights_of(picture), *picture.unsupported]}

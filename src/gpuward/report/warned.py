@@ -35,7 +35,7 @@ _PAUSED = "paused-for-"
 _CORDON = "until then `kubectl cordon` keeps pods away that would find none"
 
 
-def warnings(policies: PoliciesInForce, plan: Plan, snapshot: Snapshot) -> tuple[str, ...]:
+def warnings(policies: PoliciesInForce, plan: Plan, snapshot: Snapshot, now: float = math.inf) -> tuple[str, ...]:
     """Return what is to be said of limits that bound nothing, of annotations that cannot be read, of ConfigMaps that pods wait
     for, of nodes that offer GPUs which no driver pod serves or whose driver people took away under pods, of nodes without a
     device plugin or container toolkit, and of those about which discovery says nothing.
@@ -46,7 +46,7 @@ def warnings(policies: PoliciesInForce, plan: Plan, snapshot: Snapshot) -> tuple
     settings = (*unbounded(policies.upgrades, plan, snapshot), *unread_words(policies), *_empty_waves(plan))
     unmade = (message for _, message in told_of_unmounted(unmounted(policies.policy, snapshot), snapshot.namespace))
     of_nodes = (*_taken_away(snapshot), *_without_plugin(policies.policy, plan, snapshot),
-                *_without_toolkit(policies.policy, plan, snapshot), *_without_layout(plan, snapshot), *_silent(plan, snapshot))
+                *_without_toolkit(policies.policy, plan, snapshot), *_without_layout(plan, snapshot, now), *_silent(plan, snapshot))
     return (*settings, *unmade, *told, *of_nodes)
 
 
@@ -97,10 +97,10 @@ def _empty_waves(plan: Plan) -> Iterator[str]:
                        "not wait")
 
 
-def _without_layout(plan: Plan, snapshot: Snapshot) -> Iterator[str]:
+def _without_layout(plan: Plan, snapshot: Snapshot, now: float) -> Iterator[str]:
     """Say so of nodes whose driver is nobody's matter here: others have it for their reason."""
     nodes = [name for name, node in sorted(snapshot.nodes.items())
-             if name not in plan.nodes and node.gpu_present and without_layout(node, math.inf)[0] is not None]
+             if name not in plan.nodes and node.gpu_present and without_layout(node, now)[0] is not None]
     for one in nodes[:1]:
         yield (f"{listed(nodes, _MOST)} {'has' if len(nodes) == 1 else 'have'} not got the MIG layout that the label "
                f"{names.MIG_CONFIG} asks for: gpuward explain {one}")
