@@ -283,6 +283,11 @@ class History:
         return any(next((policy for version, _, policy in reversed(seen) if version <= last), None) is None
                    for last in (known["drivers"], max(known["drivers"], known["store"])))
 
+    def came_later(self, process: Process, driver: str) -> bool:
+        """Tell whether a process first looked at the nodes when an NVIDIADriver was deleted already, and not made again."""
+        last, _, policy = self._policies.get(driver, [(0, None, None)])[-1]
+        return policy is None and bool(process.looks) and process.looks[0] >= last
+
     def every(self, driver: str = "") -> list[Object]:
         """Return the ClusterPolicy, or the NVIDIADriver of a name, in all the versions that there ever were."""
         return [policy for _, _, policy in self._policies.get(driver, []) if policy is not None]

@@ -150,7 +150,8 @@ def nobody_is_cordoned_in_a_pause(change: NodeChange, world: SimulatedWorld) -> 
 def is_paused(process: Process, world: SimulatedWorld, node: str) -> bool:
     """Tell whether a process has known for a while that upgrades are off, by whatever the driver of a node may follow from."""
     knowers, history = process.lately(), world.watch.history
-    if any(is_noted(owner, world) for owner in history.owners(node, process)):
+    sight = history.now(node)
+    if sight is not None and history.came_later(process, sight.owner) and is_noted(sight.owner, world):
         return False
     for knower in knowers:
         policies = known_policies(knower, history, node)
