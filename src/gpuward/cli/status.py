@@ -20,7 +20,7 @@ from gpuward.cli.connect import connected
 from gpuward.cli.explain import unknown_node
 from gpuward.cli.leader import Leader
 from gpuward.cli.look import Look, Picture
-from gpuward.cli.overview import missing_rights_of, operand_table, overview
+from gpuward.cli.overview import missing_rights_of, operand_table, overview, warnings_of
 from gpuward.cli.terminal import WIDE, console, draws, say, say_json, styled
 from gpuward.cli.values import values_at
 from gpuward.cli.view import node_rows, node_table, whole_table
@@ -35,6 +35,7 @@ from gpuward.report.held import is_held
 from gpuward.report.idle import waiting_for_operator
 from gpuward.report.nodes import NodeReport, group_reports, node_reports
 from gpuward.report.operands import operand_reports
+from gpuward.report.takenup import not_taken_up
 from gpuward.upgrade.at_its_time import at_its_time
 
 LEASE_EVERY = 5.0
@@ -225,5 +226,6 @@ def _caption(reports: Sequence[NodeReport], most: int | None) -> str:
 
 def as_json(picture: Picture, leader: Leader, reports: Sequence[NodeReport] | None = None) -> dict[str, Any]:
     """Return what is known for programs; of the nodes in `reports` alone, if they are given."""
-    told = document(picture.plan, picture.snapshot, picture.drivers, leader.as_json(), reports, picture.elsewhere, picture.now)
-    return told | {"problems": [*told["problems"], *missing_rights_of(picture), *picture.unsupported]}
+    told = document(picture.plan, picture.snapshot, picture.drivers, leader.as_json(), reports, picture.elsewhere)
+    return told | {"problems": [*told["problems"], *missing_rights_of(picture), *picture.unsupported],
+                   "warnings": [*not_taken_up(picture.drivers), *warnings_of(picture)]}

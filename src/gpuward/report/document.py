@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence, Set
 from typing import Any
 
@@ -19,7 +18,7 @@ from gpuward.report.waves import wave_documents
 
 
 def document(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce, operator: dict[str, Any],
-             chosen: Sequence[NodeReport] | None = None, elsewhere: str = "", now: float = math.inf) -> dict[str, Any]:
+             chosen: Sequence[NodeReport] | None = None, elsewhere: str = "") -> dict[str, Any]:
     """Return the counts, the operands, and for each node state, since, reason code and sentence; of the nodes in `chosen` alone,
     if they are given. `operator` says who leads, and `elsewhere` that the ClusterPolicy is followed in another namespace.
     """
@@ -30,7 +29,7 @@ def document(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce, operator
     return {
         "clusterPolicy": view.name if view else None,
         "problems": [*_problems(policies, elsewhere), *_troubles(plan)],
-        "warnings": [*not_taken_up(policies), *warnings(policies, plan, snapshot, now)],
+        "warnings": [*not_taken_up(policies), *warnings(policies, plan, snapshot)],
         "operator": operator,
         "autoUpgrade": plan.auto_upgrade,
         "counts": {

@@ -46,7 +46,8 @@ def warnings(policies: PoliciesInForce, plan: Plan, snapshot: Snapshot, now: flo
     settings = (*unbounded(policies.upgrades, plan, snapshot), *unread_words(policies), *_empty_waves(plan))
     unmade = (message for _, message in told_of_unmounted(unmounted(policies.policy, snapshot), snapshot.namespace))
     of_nodes = (*_taken_away(snapshot), *_without_plugin(policies.policy, plan, snapshot),
-                *_without_toolkit(policies.policy, plan, snapshot), *_without_layout(plan, snapshot, now), *_silent(plan, snapshot))
+                *_without_toolkit(policies.policy, plan, snapshot), *_without_layout(plan, snapshot, now),
+                *_silent(plan, snapshot))
     return (*settings, *unmade, *told, *of_nodes)
 
 
