@@ -22,6 +22,10 @@ from gpuward.execute.contains import contains
     ({"data": {"x": "1", "added": "2"}}, {"data": {"x": "1"}}, False),
     ({"nodeSelector": {"x": "1", "added": "2"}}, {"nodeSelector": {"x": "1"}}, False),
     ({"metadata": {"labels": {"x": "1", "added": "2"}}}, {"metadata": {"labels": {"x": "1"}}}, True),
+    ({"affinity": {"podAntiAffinity": {}, "nodeAffinity": {"x": 1}}}, {"affinity": {"podAntiAffinity": {}}}, False),
+    ({"containers": [], "affinity": {"nodeAffinity": {"x": 1}}}, {"containers": []}, False),
+    ({"containers": [], "nodeName": "gpu-1"}, {"containers": []}, False),
+    ({"containers": [], "schedulerName": "default-scheduler", "affinity": {}}, {"containers": []}, True),
     ({"a": "text"}, {"a": ["text"]}, False),
     ({"a": None}, {"a": {"b": 1}}, False),
 ])

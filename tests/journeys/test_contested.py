@@ -164,6 +164,34 @@ async def test_the_labels_of_an_upgrade_are_no_fight(stage: Stage) -> None:
     assert stage.warnings("Labels are changed back") == []
 
 
+ELSEWHERE = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [
+    {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["gpu-2"]}]}]}}}
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("app", [names.DRIVER_APP, names.DEVICE_PLUGIN_APP])
+def test_an_affinity_that_somebody_adds_by_hand_keeps_no_operand_from_a_node(app: str, restarts: bool) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        other, = stage.pods(names.DRIVER_APP, "gpu-1")
+        name = next(ds["metadata"]["name"] for ds in stage.sandbox.store.list("daemonsets.apps", names.DEFAULT_NAMESPACE)
+                    if ds["metadata"]["labels"]["app"] == app)
+        if restarts:
+            await stage.kill_operator()
+        await stage.user.patch_merge(resources.DAEMON_SETS, name, {"spec": {"template": {"spec": {"affinity": ELSEWHERE}}}},
+                                     names.DEFAULT_NAMESPACE)
+        await stage.rest(60)
+        if restarts:
+            await stage.restart_operator()
+        await stage.until(lambda: len(stage.pods(app, "gpu-2")) == 1, within=300)
+        await stage.rest(120)
+        await stage.installed()
+        assert stage.pods(names.DRIVER_APP, "gpu-1")[0]["metadata"]["uid"] == other["metadata"]["uid"]
+
+    story()
+
+
 @on_stage(gpu_nodes=3, upgrade=ONE)
 async def test_an_older_manifest_of_ours_that_somebody_applies_is_not_followed(stage: Stage) -> None:
     """As a GitOps tool does with what it once exported, hash and all, while our own writes of it are refused."""
