@@ -42,6 +42,7 @@ GATE_OF: Mapping[Reason, str] = {
     Reason.GANG_SPARED: "gang_spared",
     Reason.PLAN_DIFFERS: "plan_differs",
     Reason.ABORTED: "rollout_aborted",
+    Reason.MAINTENANCE_UNSEEN: "maintenance_unseen",
     Reason.WAVE_FAILED: "wave_waits",
     Reason.WAVE_EMPTY: "wave_waits",
     Reason.WAVE_NOT_DONE: "wave_waits",
@@ -64,6 +65,9 @@ GATE_OF: Mapping[Reason, str] = {
 """Which gate holds a waiting node, by the reason that it gives."""
 
 UNMET: Mapping[str, str] = {
+    **dict.fromkeys(("reason MaintenanceUnseen", "reason MaintenanceAwaited", "gate maintenance_unseen"),
+                    "there is no maintenance operator here, and none is asked"),
+    "reason MigNotApplied": "no MIG manager leaves a node without its layout here",
     "reason Undecided": "it would be a bug",
     "reason ValidationOff": "nobody takes an operand from a node by its label",
     "gate validation_off": "nobody takes an operand from a node by its label",
