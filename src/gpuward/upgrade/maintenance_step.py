@@ -11,10 +11,13 @@ from gpuward.upgrade.step import Wait
 
 
 def awaited(node: NodeFacts, policy: UpgradePolicy) -> Wait | None:
-    """Return that a node waits, where it does."""
+    """Return that a node waits, where it does. It is cordoned meanwhile: else the maintenance operator would cordon it, and lift
+    that when it likes.
+    """
     if policy.rollout.interop.maintenance is MaintenanceMode.OFF or may_be_emptied(node.node.annotations):
         return None
-    return Wait(Hold(MaintenanceAwaited(maintenance_name(node.node.name)), node.record.since))
+    hold = Hold(MaintenanceAwaited(maintenance_name(node.node.name)), node.record.since)
+    return Wait(hold, recordon=not node.unschedulable)
 
 
 def forgotten(node: NodeFacts) -> dict[str, str | None]:
