@@ -155,6 +155,7 @@ class Operator:
         if leads and not self._led:
             self.cluster.watched_since = self.clock.now()
             self.cluster.rollouts.recall()
+            self.cluster.maintenances.look_at(self.cluster.rollouts.views())
             self.cluster.touch()
         self._led = leads
         return leads

@@ -98,7 +98,7 @@ def _with_more(
     with what other controllers are asked for, and told by the conditions of nodes.
     """
     plan = with_notices_taken_back(with_staging(plan, snapshot, found, now, undecided), snapshot, found, now, undecided)
-    return with_conditions(with_maintenances(plan, snapshot, found, undecided), snapshot, found, undecided)
+    return with_conditions(with_maintenances(plan, snapshot, found, now, undecided), snapshot, found, undecided)
 
 
 def _of_nobody(plan: Plan, policy: UpgradePolicy) -> Plan:

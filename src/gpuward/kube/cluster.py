@@ -77,7 +77,8 @@ class Cluster:
         self._applied: dict[tuple[str, str, str], Applied] = {}
         self._memory = Memory()
         self.untaken = UntakenWrites(self._memory, self.touch)
-        self.maintenances = Maintenances(self.nodes, self.rollout_policies, self._follow_too)
+        self._refused: dict[GVR, str] = {}  # why a resource cannot be followed now
+        self.maintenances = Maintenances(self.nodes, self.rollout_policies, self._follow_too, self._refused)
         self._late: dict[tuple[str, str], float] = {}  # since when loops wait for an answer, by the loop and the lane
         self.grants: Mapping[str, str] | None = None
         """The ledger of admissions, where one is kept. Change it through `granted`."""
@@ -93,7 +94,6 @@ class Cluster:
         self._answered = asyncio.Event()
         self._tasks: dict[GVR, asyncio.Task[None]] = {}
         self._firsts: list[asyncio.Task[None]] = []
-        self._refused: dict[GVR, str] = {}  # why a resource cannot be followed now
         self._group: asyncio.TaskGroup | None = None
         self.pods.subscribe(self._note_nodes)
         self.budgets.subscribe(lambda changes: self._memory.found_room(changes, self.pods))
@@ -238,10 +238,10 @@ class Cluster:
             rollout_policies=self.rollouts.views(), refusals=dict(memory.refusals), evicted=memory.evicted,
             owned=owned_views(self.owned, self.daemonsets.values()), applied=dict(self._applied),
             refused_writes=dict(memory.refused_writes), unstaged=dict(memory.unstaged), withheld=dict(memory.withheld),
-            untaken=dict(memory.untaken), edits=edited(self.daemonsets.values(), self._applied, memory.edits),
-            grants=self.grants, unanswered=self._late_nodes(), ledger_refused=memory.ledger_refused, unsettled=unsettled,
-            followed=self._selected if self.pods.synced.is_set() else None, place=self.places.get(self.namespace),
-            inherited=self._inherited, watched_since=self.watched_since, unlisted=self._unlisted(), forbidden=memory.forbidden,
+            untaken=dict(memory.untaken), edits=edited(self.daemonsets.values(), self._applied, memory.edits), grants=self.grants,
+            unanswered=self._late_nodes(), ledger_refused=memory.ledger_refused, unsettled=unsettled, inherited=self._inherited,
+            unlisted=self._unlisted(), forbidden=memory.forbidden, followed=self._selected if self.pods.synced.is_set() else None,
+            unrequested=dict(self.maintenances.refusals), place=self.places.get(self.namespace), watched_since=self.watched_since,
             references=self._references, images=self._images, measured=self._measured, maintenances=self.maintenances.views())
 
     def refer(self, references: References) -> None:

@@ -26,6 +26,8 @@ READY: Final = "Ready"
 NOT_COLLECTED: Final = "maintenance.nvidia.com/garbage-collector.ignore"
 """Annotation without which the maintenance operator deletes what has been ready for half an hour."""
 LONGEST_NAME: Final = 253
+LONGEST_MESSAGE: Final = 300
+"""Characters of a condition's message that are told."""
 _HOLDING: Final = frozenset({
     State.WAIT_FOR_JOBS_REQUIRED, State.POD_DELETION_REQUIRED, State.DRAIN_REQUIRED, State.POD_RESTART_REQUIRED,
     State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED})
@@ -110,14 +112,14 @@ def may_be_emptied(annotations: Mapping[str, str]) -> bool:
     return annotations.get(names.NODE_MAINTENANCE) == Asked.READY
 
 
-def how_far(found: MaintenanceView | None) -> str:
-    """Say how far the maintenance of a node is."""
+def how_far(found: MaintenanceView | None, refusal: str = "") -> str:
+    """Say how far the maintenance of a node is, or why its object could not be made."""
     if found is None:
-        return "it is not there yet"
+        return f"it could not be made: {refusal}" if refusal else "it is not there yet"
     if not found.ours:
         return f"it is the one of {found.requestor or 'somebody else'}"
     if found.deleting:
         return "the last one is still being deleted"
     if not found.phase:
         return "no maintenance operator has taken it up"
-    return f"it is {found.phase}" + (f" ({found.message})" if found.message else "")
+    return f"it is {found.phase}" + (f" ({found.message[:LONGEST_MESSAGE]})" if found.message else "")

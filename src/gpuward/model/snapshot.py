@@ -155,6 +155,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """What was measured of checks of waves, by the key of the run; lost in a restart, and measured anew."""
     maintenances: Mapping[str, MaintenanceView] | None = None
     """NodeMaintenances of the operator's namespace, by name; None where none was asked for, or they may not be seen."""
+    unrequested: Mapping[str, str] = {}
+    """Why NodeMaintenances could not be made, by their names."""
     place: PlaceView | None = None
     """The operator's namespace; None where no policy makes it matter, or it may not be seen."""
     unlisted: Mapping[str, str] = {}

@@ -74,6 +74,7 @@ class Changes(msgspec.Struct, frozen=True, omit_defaults=True):
     images: DriverImages | UnsetType | None = UNSET
     measured: Mapping[str, Measured] | UnsetType = UNSET
     maintenances: Mapping[str, MaintenanceView] | UnsetType | None = UNSET
+    unrequested: Mapping[str, str] | UnsetType = UNSET
     place: PlaceView | UnsetType | None = UNSET
     unlisted: Mapping[str, str] | UnsetType = UNSET
     forbidden: frozenset[str] | UnsetType = UNSET
@@ -112,6 +113,7 @@ def changes_between(before: Snapshot, after: Snapshot) -> Changes:
         images=_whole(before.images, after.images),
         measured=_whole(before.measured, after.measured),
         maintenances=_whole(before.maintenances, after.maintenances),
+        unrequested=_whole(before.unrequested, after.unrequested),
         place=_whole(before.place, after.place),
         unlisted=_whole(before.unlisted, after.unlisted),
         forbidden=_whole(before.forbidden, after.forbidden),

@@ -15,8 +15,8 @@ from gpuward.model.views import DaemonSetView, NodeView, PodView, PolicyView, Re
 from gpuward.recording.changes import MERGED, NOTHING, Changes, Table, V
 
 _WHOLE = ("namespace", "refusals", "evicted", "refused_writes", "edits", "unsettled", "inherited", "grants", "references",
-          "images", "measured", "maintenances", "place", "unlisted", "forbidden", "ledger_refused", "unanswered", "untaken",
-          "watched_since")
+          "images", "measured", "maintenances", "unrequested", "place", "unlisted", "forbidden", "ledger_refused", "unanswered",
+          "untaken", "watched_since")
 """What changes hold whole."""
 
 
