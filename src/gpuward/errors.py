@@ -49,6 +49,9 @@ from typing import Any, ClassVar, Final
 LONGEST_WAIT: Final = 30.0
 """Most seconds that any refusal makes us wait: a load balancer's Retry-After is for people with a page open."""
 
+LONGEST_VALUE: Final = 500
+"""Characters of a value that an error quotes: what anybody may write ends up in conditions and events, which have limits."""
+
 
 class GpuwardError(Exception):
     """Be the root of everything that gpuward raises on purpose."""
@@ -64,7 +67,9 @@ class InputError(GpuwardError):
         self.field = field
         self.value = value
         self.fix = fix
-        super().__init__(f"{field}: {value!r} cannot be used: {fix}")
+        shown = repr(value)
+        shown = shown if len(shown) <= LONGEST_VALUE else f"{shown[:LONGEST_VALUE]}..."
+        super().__init__(f"{field}: {shown} cannot be used: {fix}")
 
 
 class PolicyError(InputError):

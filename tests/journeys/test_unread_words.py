@@ -43,3 +43,16 @@ async def test_the_condition_of_the_cluster_policy_says_what_is_wrong_with_the_r
     assert "RolloutPolicy default cannot be followed: spec.windows[0].schedule: '0 2 30 2 *'" in message
     await edit(stage, windows=None)
     await stage.upgraded()
+
+
+@on_stage(gpu_nodes=2)
+async def test_an_annotation_without_end_keeps_no_status_from_being_written(stage: Stage) -> None:
+    """What it says is quoted in the condition, which an API server takes up to a length: else the whole status is refused."""
+    await stage.installed()
+    await stage.rest(60)
+    note = {"metadata": {"annotations": {names.RESUMED_AT: '{"a":' * 8000}}}
+    await stage.user.patch_merge(resources.CLUSTER_POLICIES, POLICY, note)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: "gpuward.io/resumed-at" in condition_of(stage)[2])
+    assert len(condition_of(stage)[2]) < 1500
+    await stage.upgraded()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpuward.errors import PolicyError
-from gpuward.operands.status import UPGRADING_MESSAGE, failed, invalid, judged, status_of
+from gpuward.operands.status import UPGRADING_MESSAGE, Verdict, failed, invalid, judged, status_of
 
 NOW = 1_700_000_000.0
 STAMP = "2023-11-14T22:13:20Z"
@@ -70,3 +70,11 @@ def test_nothing_is_written_twice_and_times_move_only_with_the_status() -> None:
     unready = status_of(judged({"x": ""}, has_nfd_labels=True, has_gpu_nodes=True), first, "ns", NOW + 60)
     assert unready is not None
     assert STAMP not in {one["lastTransitionTime"] for one in unready["conditions"]}
+
+
+def test_a_message_without_end_is_cut_where_the_api_server_would_refuse_the_status() -> None:
+    verdict = Verdict("notReady", "Many", "x" * 100_000, ready=False)
+    status = status_of(verdict, {}, "gpu-operator", 0.0)
+    assert status is not None
+    assert [len(one["message"]) for one in status["conditions"]] == [32_768, 32_768]
+    assert status_of(verdict, status, "gpu-operator", 9.0) is None

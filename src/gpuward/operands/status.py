@@ -27,6 +27,8 @@ MISSING = "missing: "
 """How the part of a message begins that names objects which are not there."""
 RIGHTS_MISSING = "RightsMissing"
 """The type of the condition that is there for as long as gpuward lacks rights that it can do without."""
+LONGEST_MESSAGE = 32_768
+"""Characters of a condition's message that the CRDs allow, as those of metav1.Condition."""
 _COUNT = re.compile(r"\b[1-9]\d*\b")
 _NAMED = re.compile(r"\([^()]*\)")
 _PASSING = re.compile(r"; waiting: [^;]*")
@@ -143,4 +145,9 @@ def _condition(kind: str, content: Mapping[str, str], before: Mapping[str, Any] 
     moved = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     if before is not None and before.get("status") == content["status"]:
         moved = before.get("lastTransitionTime", moved)
-    return {"type": kind, **content, "lastTransitionTime": moved}
+    return {"type": kind, **content, "message": clipped(content["message"]), "lastTransitionTime": moved}
+
+
+def clipped(message: str) -> str:
+    """Return a message that a condition can have: one that is longer would have the whole status refused."""
+    return message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE - 3]}..."
