@@ -139,7 +139,8 @@ def assumed_lines(found: Rehearsal, assumed: Assumptions) -> Iterator[str]:
     yield f"one in ten of these takes {assumed.spread:g} times as long"
     yield "each check of a wave passes: nothing is asked of a Prometheus"
     if any(one.reason == Reason.MAINTENANCE_AWAITED for node in found.first.nodes for one in node.waited):
-        yield "the maintenance operator lets every node go on at once: its own limits are not known here"
+        yield ("NodeMaintenances are installed, and the maintenance operator lets every node go on at once: its own limits are "
+               "not known here")
     yield f"pods of Jobs run for {age(assumed.job)} where their Job has no activeDeadlineSeconds"
     but = f" but {', '.join(found.missing)}, which the cluster cannot pull now" if found.missing else ""
     yield f"all images can be pulled{but}, drivers load, and nobody else changes anything"
