@@ -216,8 +216,8 @@ def test_an_operator_that_may_not_write_them_says_so_and_upgrades_all_the_same()
         fault = await stuck(stage)
         await stage.until(lambda: bool(rights(stage)))
         assert rights(stage) == [
-            "the operator may not patch nodes/status: nodes do not get the conditions that interop.nodeConditions asks for. "
-            "To allow it: kubectl apply -f deploy/nvidia-chart-rights.yaml"]
+            "the operator may not patch nodes/status: nodes do not get the conditions that interop.nodeConditions asks for, nor "
+            "lose them. To allow it: kubectl apply -f deploy/nvidia-chart-rights.yaml"]
         assert rights(stage)[0] in (await status_of(stage))["problems"]
         await edit(stage, interop={"nodeConditions": False})
         await stage.until(lambda: not rights(stage))
@@ -230,6 +230,12 @@ def test_an_operator_that_may_not_write_them_says_so_and_upgrades_all_the_same()
         await stage.until(lambda: not rights(stage))
         assert told(stage, "gpu-1") == IN_PLACE
         allowed.clear()
+        await edit(stage, interop={"nodeConditions": False})
+        await stage.until(lambda: bool(rights(stage)))
+        await stage.rest(60)
+        assert rights(stage), "the conditions are there still"
+        allowed.append(True)
+        await stage.until(lambda: told(stage, "gpu-1") == {} and not rights(stage))
         stage.sandbox.faults.clear(fault)
         await stage.upgraded()
 

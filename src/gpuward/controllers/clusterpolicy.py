@@ -88,7 +88,7 @@ class ClusterPolicyLog:
         if decision is None:
             return
         log_writes(self._log, seen.outcomes)
-        self._log_rights(seen.policies.policy.rollout.lacks(seen.snapshot.forbidden), decision.rights)
+        self._log_rights(seen.policies.policy.rollout.lacks(seen.snapshot), decision.rights)
         verdict = decision.verdict
         if verdict is None and not all(view.deleting for view in seen.snapshot.policies):
             return

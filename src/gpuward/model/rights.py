@@ -19,7 +19,7 @@ WITHOUT: Final[Mapping[str, tuple[str, str]]] = {
     "ResourceClaim": ("resourceclaims.resource.k8s.io", "each pod with a claim counts as one that uses a GPU"),
     LEASES: ("leases.coordination.k8s.io in all namespaces", "operators in other namespaces are not seen"),
     "NodeMaintenance": ("nodemaintenances.maintenance.nvidia.com", "no node starts where interop.nodeMaintenance asks for one"),
-    NODE_CONDITIONS: ("nodes/status", "nodes do not get the conditions that interop.nodeConditions asks for"),
+    NODE_CONDITIONS: ("nodes/status", "nodes do not get the conditions that interop.nodeConditions asks for, nor lose them"),
 }
 """From a kind to what may not be listed, or patched, and what follows from that."""
 REMEDY: Final = ". To allow it: "

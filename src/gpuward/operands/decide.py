@@ -81,7 +81,7 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
     While it is not known how the driver upgrade stands (`rollout`), the condition of it stays as it is. `images` are variables
     that name images: DRIVER_MANAGER_IMAGE, VALIDATOR_IMAGE, ...
     """
-    view, rights = active.view, missing_rights(active.rollout.lacks(snapshot.forbidden), snapshot.namespace)
+    view, rights = active.view, missing_rights(active.rollout.lacks(snapshot), snapshot.namespace)
     if view is None:
         return Reconciliation(rights=rights)
     others = [other for other in snapshot.policies if not other.deleting and other.uid != view.uid]

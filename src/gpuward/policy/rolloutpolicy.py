@@ -41,10 +41,15 @@ class ActiveRollout(msgspec.Struct, frozen=True):
         """Return kind and name."""
         return f"RolloutPolicy {self.view.name}" if self.view else ""
 
-    def lacks(self, forbidden: frozenset[str]) -> frozenset[str]:
-        """Return which of the rights that are missing matter: what was refused before a setting was taken back does no more."""
-        wanted = self.settings is None or self.settings.interop.node_conditions
-        return forbidden if wanted else forbidden - {NODE_CONDITIONS}
+    def lacks(self, snapshot: Snapshot) -> frozenset[str]:
+        """Return which of the rights that are missing matter: what was refused before a setting was taken back does no more,
+        once no node has a condition of ours that is to go.
+        """
+        forbidden = snapshot.forbidden
+        if NODE_CONDITIONS not in forbidden or self.settings is None or self.settings.interop.node_conditions:
+            return forbidden
+        kept = any(one.ours for node in snapshot.nodes.values() for one in node.told)
+        return forbidden if kept else forbidden - {NODE_CONDITIONS}
 
 
 class RolloutReader:

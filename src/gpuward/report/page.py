@@ -70,7 +70,7 @@ def page_document(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce, lea
     plan = plan.as_labelled(snapshot.nodes)
     rollout, told = held_up(rollout_of(plan), *history.held), document(plan, snapshot, policies, leading.as_json())
     rollout = without_drivers(rollout, snapshot) if policies.policy.switched_off else rollout
-    missing = missing_rights(policies.policy.rollout.lacks(snapshot.forbidden), snapshot.namespace)
+    missing = missing_rights(policies.policy.rollout.lacks(snapshot), snapshot.namespace)
     return {
         **told,
         "problems": [*told["problems"], *filter(None, [missing])],
