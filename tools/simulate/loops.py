@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from gpuward.kube.cache.projection import read_head
@@ -27,7 +28,7 @@ SECONDS: Final = 10.0
 
 def are_a_loop(revisions: Sequence[str]) -> bool:
     """Tell whether driver pods that were deleted one soon after the other are too many: each new driver that people ask for
-    within these seconds may cost one.
+    within these seconds may cost one, and each state that they give the node.
     """
     return len(revisions) - (len(set(revisions)) - 1) >= DRIVER_PODS
 
@@ -64,10 +65,16 @@ class Loops:
     def deleted_driver_pod(self, process: Process, node: str, revision: str) -> None:
         """Take the deletion of a driver pod of a node."""
         now = self._world.now()
-        recent = [each for each in self._deleted.get((process.name, node), ()) if now - each[0] < SECONDS] + [(now, revision)]
+        asked = f"{revision} {self._relabelled(node)}"
+        recent = [each for each in self._deleted.get((process.name, node), ()) if now - each[0] < SECONDS] + [(now, asked)]
         self._deleted[process.name, node] = recent
         if are_a_loop([each for _, each in recent]):
             self._world.watch.breach("driver pods are not deleted in a loop", f"{len(recent)} within {SECONDS:g} s", node)
+
+    def _relabelled(self, node: str) -> int:
+        """Return how often people have given a node another state."""
+        return sum(after.writer is None and after.label != before.label
+                   for before, after in pairwise(self._world.watch.history.sights(node)))
 
     def _count(self, process: Process, kind: str, about: str, most: int) -> None:
         now = self._world.now()
