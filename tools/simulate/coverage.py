@@ -68,6 +68,8 @@ UNMET: Mapping[str, str] = {
     **dict.fromkeys(("reason MaintenanceUnseen", "reason MaintenanceAwaited", "gate maintenance_unseen"),
                     "there is no maintenance operator here, and none is asked"),
     "reason MigNotApplied": "no MIG manager leaves a node without its layout here",
+    **dict.fromkeys(("reason EvictionForbidden", "gate eviction_forbidden"), "the operator of the runs may evict"),
+    "reason WorkloadKept": "nobody asks for virtual machines by a node's label here",
     "reason Undecided": "it would be a bug",
     "reason ValidationOff": "nobody takes an operand from a node by its label",
     "gate validation_off": "nobody takes an operand from a node by its label",
