@@ -223,7 +223,7 @@ async def _rights(client: Client, namespace: str, account: str) -> Rights | Unse
     except errors.ApiError as error:
         return Unseen(error.message)
     told = f"ServiceAccount {account}" if subject else "your own user"
-    return Rights(told, bool(subject), len(rights), missing, frozenset(missing) <= added_rights())
+    return Rights(told, bool(subject), len(rights), missing, frozenset(missing) <= added_rights(namespace))
 
 
 async def _missing(client: Client, rights: Iterable[Right], subject: Mapping[str, Any]) -> tuple[Right, ...]:
@@ -259,9 +259,9 @@ def needed(namespace: str) -> Iterator[Right]:
     yield from dict.fromkeys(_rights_in(RULES_FILE, namespace))
 
 
-def added_rights() -> frozenset[Right]:
-    """Return the rights that the manifest for NVIDIA's chart gives: gpuward can do without these."""
-    return frozenset(_rights_in(ADDED_RULES_FILE, ""))
+def added_rights(namespace: str) -> frozenset[Right]:
+    """Return the rights that the manifest for NVIDIA's chart gives in a namespace: gpuward can do without these."""
+    return frozenset(_rights_in(ADDED_RULES_FILE, namespace))
 
 
 def _rights_in(name: str, namespace: str) -> Iterator[Right]:
