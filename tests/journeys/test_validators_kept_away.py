@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from gpuward import names
+from gpuward.kube import resources
 from gpuward.model.states import State
 from kubesandbox.sim.objects import Object
-from tests.journeys.looking import explanation_of
+from tests.journeys.looking import explanation_of, obey
 from tests.journeys.stage import NEW, Stage, on_stage
 
 
@@ -34,3 +35,16 @@ async def test_a_taint_that_keeps_them_away_is_named_with_the_way_out(stage: Sta
 
     stage.sandbox.store.modify("nodes", None, node, clean)
     await stage.until(lambda: stage.state(node) == State.DONE and stage.driver(node) == NEW)
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_label_that_keeps_them_from_a_node_at_rest_is_named_with_the_way_out(stage: Stage) -> None:
+    await stage.installed()
+    await stage.user.patch_merge(resources.NODES, "gpu-1", {"metadata": {"labels": {names.DEPLOY_VALIDATOR: "false"}}})
+    await stage.until(lambda: stage.hold("gpu-1") == "ValidatorMissing")
+    (remedy,) = (await explanation_of(stage, "gpu-1")).remedies
+    assert remedy.commands == (f"kubectl label node gpu-1 {names.DEPLOY_VALIDATOR}-",)
+    assert "this node is up to date then" in remedy.then
+    await obey(stage, remedy.commands[0])
+    await stage.until(lambda: not stage.hold("gpu-1"))
+    assert len(stage.pods(names.VALIDATOR_APP, "gpu-1")) == 1

@@ -25,6 +25,7 @@ from gpuward.upgrade.remedies.fixes import (
     described,
     end_pods,
     evicts,
+    label_node,
     places,
     request_upgrade,
     with_ready,
@@ -34,6 +35,7 @@ from gpuward.upgrade.remedies.operand_pod import mended, with_others, with_those
 from gpuward.upgrade.remedies.question import SOON, Candidate, Question
 from gpuward.upgrade.remedies.rollback import take_back_untried
 from gpuward.upgrade.scope import drives
+from gpuward.upgrade.validation_off import lacking
 
 replace = msgspec.structs.replace
 
@@ -58,10 +60,14 @@ def make_others_pods(question: Question, nodes: Container[str]) -> Iterator[Cand
 
 def make_validator_pod(question: Question) -> Iterator[Candidate]:
     """Get a validator pod onto the node."""
-    snapshot = question.case.snapshot
+    snapshot, view = question.case.snapshot, question.view
     ds = next((ds for ds in snapshot.daemonsets if ds.name == names.VALIDATOR_APP and ds.namespace == snapshot.namespace
-               and not ds.deleting and ds.node_selector.items() <= question.view.labels.items()), None)
-    if ds is not None:
+               and not ds.deleting), None)
+    if ds is not None and names.DEPLOY_VALIDATOR in lacking(view):
+        fix = label_node(view, names.DEPLOY_VALIDATOR, None, "let the node have what validates its driver")
+        pod = _made(ds, {"app": names.VALIDATOR_APP}, question)
+        yield replace(fix, change=lambda case: _with(fix.change(case), pod))
+    elif ds is not None and ds.node_selector.items() <= view.labels.items():
         yield from (with_others(fix, question) for fix in _let_make(ds, "validator", {"app": names.VALIDATOR_APP}, question))
 
 
