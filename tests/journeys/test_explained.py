@@ -162,6 +162,37 @@ async def test_a_pause_of_gpuward_pause_is_ended_by_gpuward_resume(stage: Stage)
     assert remedy.commands[0].startswith("kubectl patch"), "the field was set by hand"
 
 
+@on_stage(gpu_nodes=2)
+async def test_who_mistypes_the_label_that_skips_a_node_is_told_so(stage: Stage) -> None:
+    await stage.installed()
+    for harmless in ("false", "true"):
+        await stage.label("gpu-1", names.UPGRADE_SKIP, harmless)
+        await stage.rest(10)
+        assert not (await status_of(stage))["warnings"]
+    await stage.label("gpu-1", names.UPGRADE_SKIP, "True")
+    await stage.rest(10)
+    (warned,) = (await status_of(stage))["warnings"]
+    assert warned == (f"gpu-1 is upgraded like any other, whatever the label {names.UPGRADE_SKIP}=True was to say: "
+                      "only `true` skips a node")
+    (note,) = [note for note in (await explanation_of(stage, "gpu-1")).notes if names.UPGRADE_SKIP in note]
+    assert "`gpuward skip gpu-1` sets that" in note
+    await stage.upgrade_to()
+    await stage.upgraded()
+    assert stage.driver("gpu-1") == NEW
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_node_on_which_discovery_sees_no_gpu_any_more_is_warned_of_before_its_driver_goes(stage: Stage) -> None:
+    await stage.installed()
+    await stage.label("gpu-1", names.NFD_GPU_LABELS[0], None)
+    await stage.rest(10)
+    (warned,) = (await status_of(stage))["warnings"]
+    assert warned.startswith("node feature discovery sees no GPU on gpu-1 any more: the GPU stack there goes, driver included")
+    await stage.label("gpu-1", names.NFD_GPU_LABELS[0], "true")
+    await stage.rest(10)
+    assert not (await status_of(stage))["warnings"]
+
+
 @pytest.mark.parametrize("value", ["false", "ture"])
 def test_who_keeps_the_device_plugin_from_a_node_by_its_label_is_told_so(value: str) -> None:
     @on_stage(gpu_nodes=2)

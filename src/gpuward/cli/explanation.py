@@ -39,7 +39,7 @@ from gpuward.policy.refused import ending, refusal, refusals
 from gpuward.report.nodes import NOTHING_GOES_ON, NodeReport, node_reports
 from gpuward.report.takenup import not_taken_up
 from gpuward.report.versions import loaded_version
-from gpuward.report.warned import told_of_layout, told_of_plugin, told_of_unserved
+from gpuward.report.warned import told_of_layout, told_of_plugin, told_of_skip, told_of_unserved
 from gpuward.upgrade.at_its_time import at_its_time
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.facts_cache import gather
@@ -109,7 +109,7 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
         pods=leaving_pods(facts, upgrades, snapshot, plan.nodes[name].hold),
         notes=(*bare.notes, *(prospects(plan.nodes[name], upgrades, facts.to_evict.pods, plan) if not picture.idle else ()),
                *([f"{UNCORDONED}: new pods may come to it"] if lacks_cordon(node) else []),
-               *told_of_unserved(name, plan, snapshot), *told_of_plugin(node, picture.active),
+               *told_of_unserved(name, plan, snapshot), *told_of_plugin(node, picture.active), *told_of_skip(node),
                *told_of_layout(node, plan.nodes[name].hold),
                *_notes(facts, picture, knows_budgets)),
         remedies=(*own_toolkits(node, picture, upgrades),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from shlex import quote
 
 from gpuward import names
-from gpuward.labels.discovery import SILENCE, is_silent
+from gpuward.labels.discovery import SILENCE, is_lost, is_silent
 from gpuward.model.abandoned import WHAT_TO_DO, is_abandoned
 from gpuward.model.listing import listed
 from gpuward.model.mig import paused_operands, without_layout
@@ -38,7 +38,8 @@ _CORDON = "until then `kubectl cordon` keeps pods away that would find none"
 def warnings(policies: PoliciesInForce, plan: Plan, snapshot: Snapshot, now: float = math.inf) -> tuple[str, ...]:
     """Return what is to be said of limits that bound nothing, of annotations that cannot be read, of ConfigMaps that pods wait
     for, of nodes that offer GPUs which no driver pod serves or whose driver people took away under pods, of nodes without a
-    device plugin or container toolkit, and of those about which discovery says nothing.
+    device plugin or container toolkit, of labels that skip nothing, and of nodes on which discovery sees no GPU, or of which it
+    says nothing.
     """
     nodes = [name for name in sorted(plan.nodes) if offers_unserved(name, plan, snapshot)]
     offer = "offers" if len(nodes) == 1 else "offer"
@@ -47,7 +48,7 @@ def warnings(policies: PoliciesInForce, plan: Plan, snapshot: Snapshot, now: flo
     unmade = (message for _, message in told_of_unmounted(unmounted(policies.policy, snapshot), snapshot.namespace))
     of_nodes = (*_taken_away(snapshot), *_without_plugin(policies.policy, plan, snapshot),
                 *_without_toolkit(policies.policy, plan, snapshot), *_without_layout(plan, snapshot, now),
-                *_silent(plan, snapshot))
+                *_unskipped(plan, snapshot), *_lost(plan, snapshot), *_silent(plan, snapshot))
     return (*settings, *unmade, *told, *of_nodes)
 
 
@@ -88,6 +89,28 @@ def told_of_plugin(node: NodeView, active: ActivePolicy) -> tuple[str, ...]:
             f"no GPUs; `kubectl label node {quote(node.name)} {names.DEPLOY_PLUGIN}-` brings the plugin back",)
 
 
+def _skips_nothing(node: NodeView) -> bool:
+    """Tell whether somebody may have meant to keep a node from upgrades by a value that does not: NVIDIA's is `true` alone."""
+    value = node.labels.get(names.UPGRADE_SKIP, "")
+    return value not in ("", "true") and value.lower() != "false"
+
+
+def _unskipped(plan: Plan, snapshot: Snapshot) -> Iterator[str]:
+    nodes = [name for name in sorted(plan.nodes) if name in snapshot.nodes and _skips_nothing(snapshot.nodes[name])]
+    for one in nodes[:1]:
+        yield (f"{listed(nodes, _MOST)} {'is' if len(nodes) == 1 else 'are'} upgraded like any other, whatever the label "
+               f"{names.UPGRADE_SKIP}={snapshot.nodes[one].labels[names.UPGRADE_SKIP]} was to say: only `true` skips a node")
+
+
+def told_of_skip(node: NodeView) -> tuple[str, ...]:
+    """Return what is to be said of such a node, nothing of any other."""
+    if not _skips_nothing(node):
+        return ()
+    value = node.labels[names.UPGRADE_SKIP]
+    return (f"the label {names.UPGRADE_SKIP}={value} does not keep it from upgrades: only `true` does; "
+            f"`gpuward skip {quote(node.name)}` sets that",)
+
+
 def _empty_waves(plan: Plan) -> Iterator[str]:
     """Say which waves try nothing, as no node is in them: what waits for one that had begun says so itself."""
     for rollout in plan.waves:
@@ -115,6 +138,14 @@ def told_of_layout(node: NodeView, hold: Hold | None) -> tuple[str, ...]:
     state = f"{names.MIG_STATE}={node.labels.get(names.MIG_STATE, '')}"
     return (f"the MIG manager keeps {listed(away, _MOST)} off this node ({state}): "
             "what validates a driver waits for the device plugin meanwhile",)
+
+
+def _lost(plan: Plan, snapshot: Snapshot) -> Iterator[str]:
+    nodes = [name for name in sorted(plan.nodes) if (node := snapshot.nodes.get(name)) is not None
+             and names.DISCOVERY_LOST in node.annotations and is_lost(node) and not is_silent(node)]
+    for one in nodes[:1]:
+        yield (f"node feature discovery sees no GPU on {listed(nodes, _MOST)} any more: the GPU stack there goes, driver "
+               f"included, unless it does again: gpuward explain {one}")
 
 
 def _silent(plan: Plan, snapshot: Snapshot) -> Iterator[str]:
