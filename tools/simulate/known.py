@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -124,3 +124,17 @@ def may_ignore_holders(process: Process, history: History, node: str) -> bool:
         return True
     kept = (policy.rollout.device_holders for policy in kept_policies(process, history, node))
     return None in settings and DeviceHolders.IGNORE in kept
+
+
+def noted(obj: Object, key: str) -> str:
+    """Return what an annotation says, nothing where it is not there."""
+    return str((obj["metadata"].get("annotations") or {}).get(key) or "")
+
+
+def word_of(obj: Object, key: str) -> Mapping[str, Any]:
+    """Return what an annotation says, nothing where it is garbage."""
+    try:
+        found = msgspec.json.decode(noted(obj, key) or "{}")
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) and isinstance(found.get("targets"), list) else {}

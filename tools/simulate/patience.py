@@ -17,8 +17,8 @@ from tools.simulate.people import is_driver
 from tools.simulate.policies import is_broken, seconds
 from tools.simulate.process import UNDER_WAY
 from tools.simulate.prometheus import Mood, Told
-from tools.simulate.said import is_paused, word_of
-from tools.simulate.waves import is_later, waves_since
+from tools.simulate.said import is_paused
+from tools.simulate.waves import is_later, is_promoted, waves_since
 
 if TYPE_CHECKING:
     from tools.simulate.process import Process
@@ -41,10 +41,9 @@ def nobody_goes_past_a_canary_whose_check_has_not_passed(change: NodeChange, wor
     checks = [check for check in (waves[0].get("analysis") or () if waves else ()) if "promql" in check]
     if not checks or not (tried := is_later(change, waves, world)):
         return None
+    if is_promoted(change, after.target):
+        return None
     owners = change.history.owners(change.node, change.writer)
-    for governor in (each for owner in {"", *owners} for each in change.history.every(owner)):
-        if after.target in word_of(governor, names.PROMOTED).get("targets", ()):
-            return None
     asked = world.watch.asked_since(after.target)
     own = {name for name in change.history.nodes() if change.history.owners(name, change.writer) & owners}
     told = [each for each in world.prometheus.told if each.at >= asked and not own.isdisjoint(NAME.findall(each.query))]

@@ -6,15 +6,13 @@ may be under way for long that was decided before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
 
 from gpuward import names
 from gpuward.model.approved_plan import ApprovedPlan, decoded
 from gpuward.model.record import Record
-from tools.simulate.known import is_noted, known_policies, leaves_drivers
+from tools.simulate.known import is_noted, known_policies, leaves_drivers, noted, word_of
 from tools.simulate.leaving import users_of
 from tools.simulate.waves import is_later, waves_since
 
@@ -54,19 +52,6 @@ def _all_forbid(knowers: Iterable[Knower], change: NodeChange, forbids: Callable
     return told
 
 
-def _note(obj: Object, key: str) -> str:
-    return str((obj["metadata"].get("annotations") or {}).get(key) or "")
-
-
-def word_of(obj: Object, key: str) -> Mapping[str, Any]:
-    """Return what an annotation says, nothing where it is garbage."""
-    try:
-        found = msgspec.json.decode(_note(obj, key) or "{}")
-    except (msgspec.DecodeError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) and isinstance(found.get("targets"), list) else {}
-
-
 def no_driver_starts_that_was_aborted(change: NodeChange, world: SimulatedWorld) -> str | None:
     """Admit no node for a driver whose rollout people ended, and have not let go on since."""
     after, terms = change.after.memory(), world.watch.ledger.terms(change.node, change.before)
@@ -76,7 +61,7 @@ def no_driver_starts_that_was_aborted(change: NodeChange, world: SimulatedWorld)
 
     def forbids(governor: Object, knower: Knower) -> str | None:
         word = word_of(governor, names.ABORTED)
-        resumed = [_note(each, names.RESUMED_AT) for each in (governor, *change.history.policies(knower)) if each is not None]
+        resumed = [noted(each, names.RESUMED_AT) for each in (governor, *change.history.policies(knower)) if each is not None]
         at = str(word.get("at"))
         if target not in word.get("targets", ()) or any(each >= at for each in resumed):
             return None
@@ -94,7 +79,7 @@ def no_node_starts_but_by_the_plan(change: NodeChange, world: SimulatedWorld) ->
     def forbids(governor: Object, knower: Knower) -> str | None:
         if governor["kind"] == "NVIDIADriver" and change.history.is_gone(knower, governor["metadata"]["name"]):
             return None  # its plan went with it
-        text = _note(governor, names.APPROVED_PLAN)
+        text = noted(governor, names.APPROVED_PLAN)
         return _differs(decoded(text), change, before, world) if text else None
 
     return _all_forbid(terms[0].granters, change, forbids)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuward import names
 from gpuward.model.states import State
+from tools.simulate.known import word_of
 from tools.simulate.policies import is_broken
 
 if TYPE_CHECKING:
@@ -28,9 +29,16 @@ def a_driver_goes_no_further_than_the_canary_before_it_runs(change: NodeChange, 
     waves: list[Object] = (spec or {}).get("waves") or []
     if after is None or not (tried := tried_before(change, waves, world)) or _any_skipped(change, tried):
         return None
-    if any(_has_ended(change, name, after.target) for name in change.history.nodes()):
+    if any(_has_ended(change, name, after.target) for name in change.history.nodes()) or is_promoted(change, after.target):
         return None
     return f"{', '.join(sorted(tried)[:3])} were sent to {after.target} before, and {waves[0]['nodes']} may be until one is done"
+
+
+def is_promoted(change: NodeChange, target: str) -> bool:
+    """Tell whether somebody has said that nodes of later waves may have a driver, whatever the first wave came to."""
+    owners = change.history.owners(change.node, change.writer)
+    return any(target in word_of(governor, names.PROMOTED).get("targets", ())
+               for owner in {"", *owners} for governor in change.history.every(owner))
 
 
 def waves_since(history: History, version: int) -> list[Object]:
