@@ -7,7 +7,6 @@ from shlex import quote
 from typing import Final
 
 from gpuward import names
-from gpuward.cli.leftovers import PRE_INSTALLED
 from gpuward.cli.look import Picture
 from gpuward.model.operand_pods import unready_operands
 from gpuward.model.policy import UpgradePolicy
@@ -33,14 +32,14 @@ def _host_drivers(node: NodeView, picture: Picture, upgrades: UpgradePolicy) -> 
     have one: nobody can try that on paper.
     """
     view, snapshot, off = picture.active.view, picture.snapshot, picture.active.switched_off
-    if view is None or not node.ready or not (off or node.labels.get(names.DEPLOY_DRIVER) == PRE_INSTALLED):
+    if view is None or not node.ready or not (off or node.labels.get(names.DEPLOY_DRIVER) == names.PRE_INSTALLED):
         return
     waiting = next((pod for pod in unready_operands(snapshot.pods.get(node.name, ()), snapshot.namespace)
                     if pod.begun and pod.progress is not None and pod.progress.name == _STEP), None)
     if waiting is None:
         return
     after = DecisionFacts(snapshot, upgrades)
-    why = "driver.enabled is false" if off else f"the label {names.DEPLOY_DRIVER}={PRE_INSTALLED} says that there is one"
+    why = "driver.enabled is false" if off else f"the label {names.DEPLOY_DRIVER}={names.PRE_INSTALLED} says that there is one"
     yield Remedy(f"install a driver on the host, or see why the one there does not work: {why}, so gpuward installs none",
                  f"init container {_STEP} finds it, and the rest of the GPU stack starts",
                  (f"kubectl logs {quote(waiting.name)} -n {quote(snapshot.namespace)} -c {_STEP}",), after)

@@ -27,8 +27,7 @@ ANNOTATIONS: Final = frozenset({
     names.UPGRADE_ENABLED, names.UPGRADE_REQUESTED, names.SAFE_LOAD, names.INITIALLY_UNSCHEDULABLE, names.WAIT_FOR_JOBS_SINCE,
     names.VALIDATION_SINCE,
 })
-PRE_INSTALLED: Final = "pre-installed"
-_TURNED_ON: Final = frozenset({"true", PRE_INSTALLED, ""})
+_TURNED_ON: Final = frozenset({"true", names.PRE_INSTALLED, ""})
 """Values of labels of operands that an operator sets; the driver manager gives an empty one to each operand that has none."""
 DEFAULT_MIG_CONFIG: Final = "all-disabled"
 """What a ClusterPolicy has an operator write where nobody chose a layout."""

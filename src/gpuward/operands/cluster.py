@@ -21,7 +21,7 @@ RUNTIMES: Mapping[str, Runtime] = {"docker": "docker", "containerd": "containerd
 """Container runtimes by the name that the kubelet reports."""
 _TELLING: Final = (names.DEPLOY_DRIVER, names.DEPLOY_VGPU_MANAGER, names.DEPLOY_OPERANDS, names.WORKLOAD_CONFIG)
 """The labels that tell which driver a node is to have."""
-_NONE_HERE: Final = (None, "", "false", "pre-installed")
+_NONE_HERE: Final = (None, "", "false", names.PRE_INSTALLED)
 """Values of a driver's label by which a node has none of ours. Others, as of a pause, are for a while."""
 
 

@@ -60,7 +60,7 @@ def unknown_value(node: NodeView) -> str:
     """Return the value of the label that asks for a driver if it is none of NVIDIA's; empty where it is, or asks for none."""
     value = node.labels.get(names.DEPLOY_DRIVER, "")
     operands = node.gpu_present and node.labels.get(names.DEPLOY_OPERANDS) != "false"
-    return value if operands and value not in ("", "true", "false", "pre-installed") else ""
+    return value if operands and value not in ("", "true", "false", names.PRE_INSTALLED) else ""
 
 
 def is_unlabelled(node: NodeView, policy: UpgradePolicy) -> bool:

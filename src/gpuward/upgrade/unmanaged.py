@@ -17,8 +17,6 @@ from gpuward.model.withheld import is_unwanted, runs_on_loaded
 from gpuward.model.workloads import WorkloadKeeper, is_for_virtual_machines
 from gpuward.upgrade.host_driver import told_of_host
 
-_PRE_INSTALLED = "pre-installed"
-
 
 def why_unmanaged(
     node: NodeView, snapshot: Snapshot, policy: UpgradePolicy, *, off: str = "", managed: bool | None = None
@@ -46,8 +44,8 @@ def why_unmanaged(
         return f"there is no driver DaemonSet in namespace {snapshot.namespace}"
     if is_unwanted(node):
         return f"its label {names.DEPLOY_DRIVER}=false says that it is to have no driver{_loaded_on(node, snapshot)}"
-    if node.labels.get(names.DEPLOY_DRIVER) == _PRE_INSTALLED:
-        said = f"its host has a driver of its own, as its label {names.DEPLOY_DRIVER}={_PRE_INSTALLED} says"
+    if node.labels.get(names.DEPLOY_DRIVER) == names.PRE_INSTALLED:
+        said = f"its host has a driver of its own, as its label {names.DEPLOY_DRIVER}={names.PRE_INSTALLED} says"
         return f"{said}{_loaded_on(node, snapshot)}"
     if lacking := missing_labels(node, drivers):
         return f"no driver DaemonSet is meant for it: {lacking}{_loaded_on(node, snapshot)}"
