@@ -14,11 +14,12 @@ from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
+from kubesandbox.builders import deployment
 from kubesandbox.sim.faults import Fault
-from kubesandbox.sim.objects import is_terminating
+from kubesandbox.sim.objects import is_ready, is_terminating
 from kubesandbox.store import Event
 from tests.journeys.looking import condition_of, explanation_of, reason_of
-from tests.journeys.stage import NEW, Stage, on_stage
+from tests.journeys.stage import NEW, Stage, gpu_template, on_stage
 from tests.journeys.test_hosts_left import OURS
 from tests.journeys.test_moves import with_one_owner, with_precompiled, with_workloads
 from tests.journeys.test_nvidiadriver import driver_pods, make, nvidia_driver, set_driver
@@ -160,3 +161,40 @@ def test_a_node_that_loses_its_driver_for_good_is_given_back_though_somebody_med
         await stage.until(lambda: not stage.cordons() and set(stage.states().values()) == {""})
 
     story()
+
+
+@pytest.mark.parametrize("begin", [by_policy, precompiled, by_nvidia_driver])
+def test_nobody_is_evicted_for_a_driver_that_came_while_upgrades_were_off(begin: Change) -> None:
+    """A node whose pods have gone is taken for one of virtual machines by mistake, and given back a moment later."""
+    @on_stage(gpu_nodes=3)
+    async def story(stage: Stage) -> None:
+        await begin(stage)
+        node = await _emptied_while_upgrades_are_off(stage)
+        await stage.label(node, names.WORKLOAD_CONFIG, "vm-passthrough")
+        await stage.until(lambda: not driver_pods(stage, node))
+        await stage.label(node, names.WORKLOAD_CONFIG, "container")
+        await stage.until(lambda: bool(stage.driver(node)) and stage.state(node) == "")
+        assert stage.cordons() == []
+        comes = gpu_template("comes")
+        comes["spec"] |= {"nodeSelector": {"kubernetes.io/hostname": node}, "tolerations": [{"operator": "Exists"}]}
+        stage.sandbox.apply(deployment("comes", WORKLOAD_NAMESPACE, 1, comes))
+        await stage.until(lambda: any(map(is_ready, stage.workload_pods("comes"))))
+        before = [pod["metadata"]["uid"] for pod in stage.workload_pods("comes")]
+        await stage.patch_policy("sandboxWorkloads", {"enabled": False})
+        await stage.until(lambda: condition_of(stage)[1] == "UpToDate", within=3600)
+        assert [pod["metadata"]["uid"] for pod in stage.workload_pods("comes")] == before, "evicted for the driver that it has"
+
+    story()
+
+
+async def _emptied_while_upgrades_are_off(stage: Stage) -> str:
+    """Switch upgrades off as a node is being emptied, and have its pods go then."""
+    slow = Fault(FaultKind.STUCK_TERMINATING, pod="train-*")
+    stage.sandbox.faults.add(slow)
+    await stage.until(lambda: State.POD_DELETION_REQUIRED in stage.states().values(), within=900)
+    node = next(name for name, state in stage.states().items() if state == State.POD_DELETION_REQUIRED)
+    await stage.until(lambda: any(map(is_terminating, stage.workload_pods("", node))))
+    await stage.patch_policy("sandboxWorkloads", {"enabled": True, "defaultWorkload": "container"})
+    stage.sandbox.faults.clear()
+    await stage.until(lambda: not stage.workload_pods("", node))
+    return node

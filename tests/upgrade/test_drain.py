@@ -335,6 +335,24 @@ def test_a_driver_pod_that_somebody_replaced_meanwhile_is_validated_and_not_trus
     assert answer.reason is Reason.VALIDATOR_STARTING
 
 
+@pytest.mark.parametrize("state", sorted(UNDISTURBED))
+@pytest.mark.parametrize("on", [True, False])
+def test_nobody_is_evicted_for_a_driver_that_has_come_already(state: State, on: bool) -> None:
+    """As where labels took the old one away and were put right: it is validated, with upgrades off, too."""
+    come = driver_pod(driver="560", created=NOW - 5)
+    rules = policy(wait_for="app=job", drain=DrainSettings(enable=True), auto_upgrade=on)
+    answer = ask(under_way(state), come, gpu_pod(), JOB, validator(ready=False, created=NOW - 5), policy=rules)
+    assert (answer.state, answer.evicted) == (State.VALIDATION_REQUIRED, [])
+
+
+@pytest.mark.parametrize("state", sorted(UNDISTURBED))
+@pytest.mark.parametrize("ready", [False, True])
+def test_pods_have_to_go_for_a_driver_that_is_not_loaded_or_is_to_be_replaced(state: State, ready: bool) -> None:
+    come = driver_pod(driver="560", created=NOW - 5, ready=ready)
+    view = under_way(state, annotations={names.UPGRADE_REQUESTED: "true"} if ready else {})
+    assert ask(view, come, gpu_pod(), policy=DRAIN).evicted == ["train"]
+
+
 def test_a_cordon_that_somebody_lifts_is_put_back_though_every_pod_is_terminating_already() -> None:
     lifted = under_way(DELETION, foreign=True, cordoned=False)
     assert ask(lifted, OLD, msgspec.structs.replace(gpu_pod(), deleting=True)).patch.unschedulable is True

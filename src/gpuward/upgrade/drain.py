@@ -23,7 +23,7 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.maintenance_step import awaited
 from gpuward.upgrade.recovery import was_spared
 from gpuward.upgrade.step import Move, Step, Wait, step
-from gpuward.upgrade.uncordon import left_alone, turned_back
+from gpuward.upgrade.uncordon import left_alone, no_eviction
 from gpuward.upgrade.undrainable import ending_sooner, give_back, given_up_at, gives_up_at, is_given_back, kept_out
 
 DRAIN_INSTEAD = "Pod deletion failed but drain is enabled in spec. Will attempt a node drain"
@@ -59,7 +59,7 @@ def cordon_annotations(node: NodeFacts, owner: CordonOwner) -> dict[str, str | N
 @step(State.CORDON_REQUIRED)
 def cordon(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Cordon the node, noting whose cordon it is, and start the clock of the jobs that may finish first."""
-    if (back := turned_back(node) or left_alone(node, policy, now)) is not None:
+    if (back := no_eviction(node) or left_alone(node, policy, now)) is not None:
         return back
     owner = cordon_owner(node)
     annotations = cordon_annotations(node, owner)
@@ -71,7 +71,7 @@ def cordon(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
 @step(State.WAIT_FOR_JOBS_REQUIRED)
 def wait_for_jobs(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Wait for the pods that the policy lets finish, for ever or until its timeout."""
-    if (back := turned_back(node) or left_alone(node, policy, now)) is not None:
+    if (back := no_eviction(node) or left_alone(node, policy, now)) is not None:
         return back
     if (kept := kept_out(node, policy)) is not None:
         return kept
@@ -98,7 +98,7 @@ def jobs_since(node: NodeFacts, now: float) -> float:
 @step(State.POD_DELETION_REQUIRED)
 def delete_pods(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Evict the GPU pods; when one may not go, or time is up, drain the node if the policy allows it, else fail."""
-    if (back := turned_back(node) or left_alone(node, policy, now)) is not None:
+    if (back := no_eviction(node) or left_alone(node, policy, now)) is not None:
         return back
     if (kept := kept_out(node, policy) or awaited(node, policy)) is not None:
         return kept
@@ -117,7 +117,7 @@ def delete_pods(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
 @step(State.DRAIN_REQUIRED)
 def drain(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Evict everything that a drain takes, if the policy wants one; fail when something may not go or time is up."""
-    if (back := turned_back(node) or left_alone(node, policy, now)) is not None:
+    if (back := no_eviction(node) or left_alone(node, policy, now)) is not None:
         return back
     if (kept := kept_out(node, policy) or awaited(node, policy)) is not None:
         return kept

@@ -27,11 +27,13 @@ from gpuward.upgrade.progress import NodeProgress, apply_move, begin, pause, rem
 from gpuward.upgrade.scope import concerns
 from gpuward.upgrade.step import Move
 from gpuward.upgrade.still_offered import awaited, waited_for
-from gpuward.upgrade.uncordon import is_kept, leftovers
+from gpuward.upgrade.uncordon import has_come, is_kept, leftovers
 from gpuward.upgrade.waits import driver_starting
 
 _GENTLE = frozenset({State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED, State.DONE, State.FAILED})
 """Where a node may get while upgrades are paused: none of the steps to these disturbs a workload."""
+_ON_THE_WAY = UNDISTURBED | {State.POD_RESTART_REQUIRED}
+"""Where a node gets through whose new driver serves it already."""
 ENDED_WITHIN: Final = 60.0
 """Seconds after which kube-apiserver has ended a request, whoever waits for it."""
 
@@ -55,8 +57,9 @@ def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgr
         if node.loaded and node.driver_pods == 1 and not (node.driver_leaving or policy.invalid):
             return _left_to_nobody(node, now)
         return pause(node, unfinished(node) or paused, now)
-    if state in _GENTLE or (state is State.POD_RESTART_REQUIRED and node.driver_ready):
-        path = walk(begin(node, now), policy, now, within=_GENTLE)
+    come = has_come(node)
+    if come or state in _GENTLE or (state is State.POD_RESTART_REQUIRED and node.driver_ready):
+        path = walk(begin(node, now), policy, now, within=_GENTLE | _ON_THE_WAY if come else _GENTLE)
         if path.hold is None and path.node.state in IN_PROGRESS:
             return msgspec.structs.replace(path, hold=_off(path.node, policy))
         return path

@@ -2,27 +2,47 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from gpuward import names
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, only_remembers
 from gpuward.model.removal import NO_DRIVER
-from gpuward.model.states import MAINTENANCE, State
+from gpuward.model.states import MAINTENANCE, UNDISTURBED, State
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.opportunities import evicts_nobody
 from gpuward.upgrade.recovery import unvalidated
 from gpuward.upgrade.step import Move, Step, step
 from gpuward.upgrade.words import aborted
 
+_NEXT: Final = {
+    State.CORDON_REQUIRED: State.WAIT_FOR_JOBS_REQUIRED,
+    State.WAIT_FOR_JOBS_REQUIRED: State.POD_DELETION_REQUIRED,
+    State.POD_DELETION_REQUIRED: State.POD_RESTART_REQUIRED,
+    State.DRAIN_REQUIRED: State.POD_RESTART_REQUIRED,
+}
+"""The way of a node to its validation whose new driver has come before anybody was evicted for it."""
 
-def turned_back(node: NodeFacts) -> Move | None:
-    """Return the way out of an upgrade that a node needs no more, as its target went back to what it still runs: to the end where
-    that driver is ready, else back to those that wait, where it is waited for without disturbing anybody.
+
+def no_eviction(node: NodeFacts) -> Move | None:
+    """Return the way past all evictions of a node that needs none any more: its new driver has come already, or its target went
+    back to what it still runs. That goes to the end where the driver is ready, else back to those that wait, where it is waited
+    for without disturbing anybody.
     """
+    if has_come(node):
+        return Move(_NEXT[node.state])
     if not node.in_step or node.needed or not node.untouched:
         return None
     if node.driver_ready:
         return finish(node)
     return back_in_the_queue(node)
+
+
+def has_come(node: NodeFacts) -> bool:
+    """Tell whether the new driver serves a node already that has yet to be emptied for it, as after labels that took the old one
+    away and were put right.
+    """
+    return node.state in UNDISTURBED and node.driver_ready and node.driver_pods == 1 and not (node.asked or node.untouched)
 
 
 def left_alone(node: NodeFacts, policy: UpgradePolicy, now: float) -> Move | None:
