@@ -186,7 +186,7 @@ def domains_hold(change: NodeChange, world: SimulatedWorld) -> str | None:
     if not wanted or any(not each for each in wanted):
         return None  # without domains for some that may have decided
     sights = ((name, change.history.now(name)) for name in sorted(change.history.nodes()) if name != change.node)
-    others = {name: sight for name, sight in sights if sight is not None}
+    others = {name: sight for name, sight in sights if sight is not None and not _is_nobodys(change, name, terms[0])}
     out = [name for name, sight in others.items() if _is_out(name, sight, terms[0], world)]
     own = rack_of(change.node)
     beside = [name for name in out if rack_of(name) == own]
@@ -196,6 +196,11 @@ def domains_hold(change: NodeChange, world: SimulatedWorld) -> str | None:
     if any(_has_room(each, own, len(beside), domains) for each in wanted):
         return None
     return f"of {own} were out of service already: {', '.join(beside[:5])}, in all {', '.join(out[:5])}, under {wanted}"
+
+
+def _is_nobodys(change: NodeChange, name: str, terms: Terms) -> bool:
+    """Tell whether a node was no NVIDIADriver's when another was granted: people had taken its owner label away a moment ago."""
+    return bool(terms.by_owner) and not terms.group(change.history.at(name, terms.nodes))
 
 
 def _has_room(domains: Object, own: str, beside: int, out: set[str]) -> bool:
