@@ -22,12 +22,12 @@ def a_driver_goes_no_further_than_the_canary_before_it_runs(change: NodeChange, 
     """Admit no node of a later wave for a driver that no node has been brought to its end with.
 
     Judged where the canary is so many nodes, whichever they are, and nobody has changed that so far. A node that was sent to
-    the driver before, or that people ask for, is no new one; one that is to have no driver any more, or to be skipped, leaves the
-    canary to another.
+    the driver before, or that people ask for, is no new one; one that is to have no driver any more, or to be skipped, or that
+    another NVIDIADriver has by now, leaves the canary to another.
     """
     spec, after = change.history.only_settings(), change.after.memory()
     waves: list[Object] = (spec or {}).get("waves") or []
-    if after is None or not (tried := tried_before(change, waves, world)) or _any_skipped(change, tried):
+    if after is None or not (tried := tried_before(change, waves, world)) or _any_left(change, tried):
         return None
     if any(_has_ended(change, name, after.target) for name in change.history.nodes()) or is_promoted(change, after.target):
         return None
@@ -71,15 +71,16 @@ def is_later(change: NodeChange, waves: Sequence[Object], world: SimulatedWorld)
     a pod of its driver already goes no further by that.
     """
     tried, after = tried_before(change, waves, world), change.after.memory()
-    if after is None or _any_skipped(change, tried):
+    if after is None or _any_left(change, tried):
         return []
     in_step = any((pod["metadata"].get("labels") or {}).get(names.REVISION_HASH) == after.target
                   for pod in world.driver_pods(change.node))
     return [] if in_step else tried
 
 
-def _any_skipped(change: NodeChange, nodes: Sequence[str]) -> bool:
-    return any((now := change.history.now(name)) is None or now.skipped for name in nodes)
+def _any_left(change: NodeChange, nodes: Sequence[str]) -> bool:
+    """Tell whether any of some nodes leaves its wave to another: it is skipped, or another NVIDIADriver's by now."""
+    return any((now := change.history.now(name)) is None or now.skipped or now.owner != change.after.owner for name in nodes)
 
 
 def is_driver(target: str, world: SimulatedWorld) -> bool:
