@@ -185,6 +185,8 @@ DRIVER_CONFIG_DIGEST: Final = "DRIVER_CONFIG_DIGEST"
 # Extended resources that make a pod a GPU user.
 DEVICE_PREFIX: Final = "nvidia.com/"
 GPU_RESOURCE_PREFIXES: Final = ("nvidia.com/gpu", "nvidia.com/mig-")
+NETWORK_RESOURCE_PREFIX: Final = "nvidia.com/hostdev"
+"""Network cards, in the examples of NVIDIA's network operator."""
 DRA_DRIVER: Final = "gpu.nvidia.com"
 """NVIDIA's driver of dynamic resource allocation: what it allocates are GPUs."""
 

@@ -97,7 +97,8 @@ class OperandsKept(msgspec.Struct, frozen=True):
 
 def is_vm_gpu(resource: str) -> bool:
     """Tell whether a resource is a device of NVIDIA's as the device plugins for virtual machines name them, by model or type."""
-    return resource.startswith(names.DEVICE_PREFIX) and not resource.startswith(names.GPU_RESOURCE_PREFIXES)
+    others = (*names.GPU_RESOURCE_PREFIXES, names.NETWORK_RESOURCE_PREFIX)
+    return resource.startswith(names.DEVICE_PREFIX) and not resource.startswith(others)
 
 
 def workload_of(labels: Mapping[str, str]) -> Workload | None:
