@@ -11,11 +11,12 @@ import msgspec
 import pytest
 from tools.simulate import coverage
 from tools.simulate.faults import KINDS
+from tools.simulate.filling import TRIES, Filling
 from tools.simulate.known import leaves_drivers, turns_drivers_off
 from tools.simulate.loops import are_a_loop
 from tools.simulate.modes import MODES
 from tools.simulate.policies import policy_in_force
-from tools.simulate.scenario import DUE, Fault, Ranges, Scenario, draw
+from tools.simulate.scenario import DUE, Fault, Ranges, Scenario, Variation, draw
 from tools.simulate.shrink import shrink
 from tools.simulate.watch import Violation
 from tools.simulate.world import RunResult, play
@@ -62,6 +63,30 @@ def test_every_kind_of_fault_comes_in_every_mode_where_it_can() -> None:
     seeds = range(len(MODES) * (1 + len(KINDS) // DUE))
     drawn = {(scenario.mode, fault.kind) for scenario in map(draw, seeds) for fault in scenario.faults}
     assert {f"{mode} | fault {kind}" for mode, kind in drawn} == set(coverage.wanted_faults())
+
+
+def test_runs_are_made_for_what_no_seed_has_met() -> None:
+    """The run of a seed that met a transition, with faults just before that: it is met after them, too."""
+    ranges = Ranges((3, 3), (3, 3), ("clusterpolicy",))
+    filling, seed = Filling(ranges), Variation(4)
+    filling.take(seed, play(seed.scenario(ranges)))
+    left = {str(cell) for cell in filling.left}
+    tried = next(run for run in filling.next_runs() if run.added)
+    scenario = tried.scenario(ranges)
+    assert len(scenario.faults) == len(seed.scenario(ranges).faults) + len(tried.added)
+    assert str(tried) == f"--seed 4{''.join(f' --add {each}' for each in tried.added)}"
+    filling.take(tried, play(scenario))
+    assert {str(cell) for cell in filling.left} < left
+
+
+def test_a_cell_that_cannot_be_met_is_tried_only_so_often() -> None:
+    ranges = Ranges((3, 3), (3, 3), ("clusterpolicy",))
+    filling = Filling(ranges)
+    filling.take(Variation(4), RunResult(4, "", 0.0, 0, None, {}, {"transition cordon-required -> unknown": 120.0}))
+    runs = 0
+    while more := list(filling.next_runs()):
+        runs += len(more)
+    assert runs == TRIES
 
 
 def relieved_between_grant_and_start() -> Scenario:

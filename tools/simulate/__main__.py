@@ -5,18 +5,19 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import click
 import msgspec
 
 from tools.simulate import coverage
+from tools.simulate.filling import Filling
 from tools.simulate.many import ITSELF, results
 from tools.simulate.modes import MODES
 from tools.simulate.planted import PLANTS, NotThere, planted
-from tools.simulate.scenario import Ranges, Scenario, draw
+from tools.simulate.scenario import Ranges, Scenario, Variation
 from tools.simulate.shrink import Shrunk, shrink
-from tools.simulate.watch import Violation
 from tools.simulate.world import RunResult, play
 
 STORY_LINES = 60
@@ -46,6 +47,8 @@ class Span(click.ParamType[tuple[int, int]]):
 @click.option("--seeds", default=20, show_default=True, help="How many seeds to play.")
 @click.option("--first", default=0, show_default=True, help="The first of them.")
 @click.option("--seed", type=int, help="Play this seed alone, shrink it if it fails and print its story.")
+@click.option("--as", "mode", type=click.Choice(tuple(MODES)), help="With --seed: play it where drivers come from there.")
+@click.option("--add", "added", multiple=True, metavar="KIND@SECONDS", help="With --seed: add this fault to it.")
 @click.option("--nodes", type=Span(), default="3-40", show_default=True, help="How many GPU nodes; most runs have few.")
 @click.option("--minutes", type=Span(), default="10-30", show_default=True, help="How many virtual minutes.")
 @click.option("--mode", "chosen", multiple=True, type=click.Choice(tuple(MODES)), help="Where drivers come from; all by default.")
@@ -53,6 +56,7 @@ class Span(click.ParamType[tuple[int, int]]):
 @click.option("--plant", type=click.Choice((*PLANTS, "all")), help="Put a defect back and tell which seed and rule catch it.")
 @click.option("--jobs", default=2, show_default=True, help="How many processes play.")
 @click.option("--assert-coverage", is_flag=True, help="Print what was met, and fail if something that can be met never was.")
+@click.option("--fill", is_flag=True, help="Play on after the seeds, with runs that are made for what none of them has met.")
 @click.option("--shrink/--no-shrink", "shrinks", default=True, help="Look for the smallest run that fails in the same way.")
 def main(**options: Any) -> None:
     """Play the operator on a sandbox, in virtual time, under faults and meddling that follow from each seed."""
@@ -62,12 +66,16 @@ def main(**options: Any) -> None:
         f" --mode {mode}" for mode in options["chosen"]) + "".join(f' --spare "{rule}"' for rule in options["spared"])
     replay += f" --plant {ranges.plant}" if ranges.plant else ""
     if options["seed"] is not None:
-        sys.exit(_one(options["seed"], ranges, options["shrinks"]))
-    seeds = range(options["first"], options["first"] + options["seeds"])
+        sys.exit(_one(Variation(options["seed"], options["mode"] or "", options["added"]), ranges, options["shrinks"]))
+    seeds = [Variation(seed) for seed in range(options["first"], options["first"] + options["seeds"])]
     if options["plant"]:
         chosen = tuple(PLANTS) if options["plant"] == "all" else (options["plant"],)
         sys.exit(0 if all([_caught(name, seeds, ranges, options["jobs"]) for name in chosen]) else 1)
-    failed, met = _many(seeds, ranges, options["jobs"], replay)
+    tally = Tally(ranges, options["jobs"], replay)
+    tally.play(seeds)
+    while options["fill"] and (more := list(tally.filling.next_runs())):
+        tally.play(more)
+    failed, met = tally.failed, tally.met
     lacking = coverage.missing(met, len(seeds)) if len(ranges.modes) == len(MODES) else []
     if options["assert_coverage"]:
         click.echo("\n".join(coverage.table(met)))
@@ -75,7 +83,7 @@ def main(**options: Any) -> None:
     sys.exit(1 if failed or (options["assert_coverage"] and lacking) else 0)
 
 
-def _caught(plant: str, seeds: range, ranges: Ranges, jobs: int) -> bool:
+def _caught(plant: str, seeds: Sequence[Variation], ranges: Ranges, jobs: int) -> bool:
     """Play seeds with a defect put back until a rule catches it that holds without it; tell which did."""
     try:
         with planted(plant):
@@ -83,7 +91,7 @@ def _caught(plant: str, seeds: range, ranges: Ranges, jobs: int) -> bool:
     except NotThere as error:
         click.echo(f"{plant}: cannot be put back: {error}")
         return False
-    for number, result in enumerate(results(seeds, msgspec.structs.replace(ranges, plant=plant), jobs), 1):
+    for number, (_, result) in enumerate(results(seeds, msgspec.structs.replace(ranges, plant=plant), jobs), 1):
         if (found := result.violation) is not None and found.rule != ITSELF and _holds(found.rule, result.seed, ranges):
             click.echo(f"{plant}: caught at seed {result.seed}, the {number}. played, by: {found.rule}\n    {found}")
             return True
@@ -93,7 +101,7 @@ def _caught(plant: str, seeds: range, ranges: Ranges, jobs: int) -> bool:
 
 def _holds(rule: str, seed: int, ranges: Ranges) -> bool:
     """Tell whether a rule holds in the run of a seed as it is without a defect that was put back."""
-    found = next(iter(results((seed,), msgspec.structs.replace(ranges, plant=""), 1))).violation
+    found = next(results((Variation(seed),), msgspec.structs.replace(ranges, plant=""), 1))[1].violation
     return found is None or found.rule != rule
 
 
@@ -101,28 +109,42 @@ def _span(span: tuple[int, int]) -> str:
     return f"{span[0]}-{span[1]}"
 
 
-def _many(seeds: range, ranges: Ranges, jobs: int, replay: str) -> tuple[dict[int, Violation], Counter[str]]:
-    """Play many seeds and tell at once which fail; return those, and what was met."""
-    failed: dict[int, Violation] = {}
-    met: Counter[str] = Counter()
-    began, virtual, writes = time.monotonic(), 0.0, 0
-    for number, result in enumerate(results(seeds, ranges, jobs), 1):
-        met.update(result.met)
-        virtual, writes = virtual + result.virtual_seconds, writes + result.writes
-        if result.violation is not None:
-            failed[result.seed] = result.violation
-            click.echo(f"seed {result.seed}: {result.violation}\n    ./dev simulate --seed {result.seed} {replay}")
-        elapsed = time.monotonic() - began
-        if sys.stderr.isatty() or number == len(seeds):
-            click.echo(f"\r{number} of {len(seeds)} seeds, {len(failed)} failed, {number / elapsed:.2f} seeds/s, "
-                       f"{virtual / 3600:.1f} virtual hours, {writes} writes", nl=number == len(seeds), err=True)
-    return failed, met
+class Tally:
+    """Play runs, tell at once which fail, and count what was met."""
+
+    def __init__(self, ranges: Ranges, jobs: int, replay: str) -> None:
+        self.failed: list[Variation] = []
+        self.met: Counter[str] = Counter()
+        self.filling = Filling(ranges)
+        self._ranges, self._jobs, self._replay = ranges, jobs, replay
+        self._began, self._virtual, self._writes = time.monotonic(), 0.0, 0
+        self._played = 0
+
+    def play(self, runs: Sequence[Variation]) -> None:
+        """Play some runs more."""
+        of = self._played + len(runs)
+        for run, result in results(runs, self._ranges, self._jobs):
+            self._played += 1
+            self.met.update(result.met)
+            self.filling.take(run, result)
+            self._virtual, self._writes = self._virtual + result.virtual_seconds, self._writes + result.writes
+            if result.violation is not None:
+                self.failed.append(run)
+                click.echo(f"seed {run.seed}: {result.violation}\n    ./dev simulate {run} {self._replay}")
+            if sys.stderr.isatty() or self._played == of:
+                self._say(of)
+
+    def _say(self, of: int) -> None:
+        elapsed = time.monotonic() - self._began
+        click.echo(f"\r{self._played} of {of} runs, {len(self.failed)} failed, {self._played / elapsed:.2f} a second, "
+                   f"{self._virtual / 3600:.1f} virtual hours, {self._writes} writes, {len(self.filling.left)} cells to be met",
+                   nl=self._played == of, err=True)
 
 
-def _one(seed: int, ranges: Ranges, shrinks: bool) -> int:
-    scenario = draw(seed, ranges)
+def _one(run: Variation, ranges: Ranges, shrinks: bool) -> int:
+    scenario = run.scenario(ranges)
     result = play(scenario)
-    click.echo(f"seed {seed}: {scenario.nodes} nodes, {len(scenario.faults)} faults, {result.virtual_seconds:.0f} virtual "
+    click.echo(f"seed {run.seed}: {scenario.nodes} nodes, {len(scenario.faults)} faults, {result.virtual_seconds:.0f} virtual "
                f"seconds, {result.writes} writes, trace {result.digest[:16]}")
     if result.violation is None:
         click.echo("every rule held")

@@ -94,6 +94,28 @@ def draw(seed: int, ranges: Ranges | None = None) -> Scenario:
     )
 
 
+class Variation(msgspec.Struct, frozen=True):
+    """Say how a run differs from that of its seed: by where drivers come from, and faults that are added, as KIND@SECONDS."""
+
+    seed: int
+    mode: str = ""
+    added: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        mode = f" --as {self.mode}" if self.mode else ""
+        return f"--seed {self.seed}{mode}" + "".join(f" --add {each}" for each in self.added)
+
+    def scenario(self, ranges: Ranges) -> Scenario:
+        """Return the run."""
+        run = draw(self.seed, ranges)
+        faults = sorted((*run.faults, *map(self._fault, self.added)), key=lambda fault: (fault.at, fault.kind))
+        return msgspec.structs.replace(run, mode=self.mode or run.mode, faults=tuple(faults))
+
+    def _fault(self, text: str) -> Fault:
+        kind, _, at = text.partition("@")
+        return fault_of(float(at), kind, Random(f"{self.seed}/{text}"))
+
+
 def _workloads(random: Random) -> tuple[str, ...]:
     kinds = ("inference", "batch", "training", "bare", "empty-dir", "daemonset", "holder", "two-budgets", "tolerant", "web")
     likely = {"inference": 0.8, "training": 0.4, "tolerant": 0.4, "holder": 0.4}
@@ -116,14 +138,14 @@ def _faults(random: Random, seconds: float, pace: float, mode: str, turn: int) -
     drawn += [(random.uniform(SETTLING, max(SETTLING, seconds * 0.8)), kind) for kind in due]
     changes = random.randint(1, 4)
     drawn += [(random.uniform(SETTLING, max(SETTLING, seconds * 0.8)), "change-driver") for _ in range(changes)]
-    return [_fault(at, kind, random) for at, kind in drawn]
+    return [fault_of(at, kind, random) for at, kind in drawn]
 
 
 def _later_kinds(random: Random, seconds: float, mode: str, turn: int) -> list[Fault]:
     """Draw what people say of rollouts, which leaves the other draws of a seed as they were before there was that."""
     kinds, due = _kinds_of(VERBS, mode, turn, FEW_DUE)
     drawn = due + random.choices(kinds, [KINDS[kind].weight for kind in kinds], k=random.randint(0, 4))
-    return [_fault(random.uniform(SETTLING, max(SETTLING, seconds * 0.9)), kind, random) for kind in drawn]
+    return [fault_of(random.uniform(SETTLING, max(SETTLING, seconds * 0.9)), kind, random) for kind in drawn]
 
 
 def _kinds_of(stream: str, mode: str, turn: int, due: int) -> tuple[list[str], list[str]]:
@@ -132,7 +154,8 @@ def _kinds_of(stream: str, mode: str, turn: int, due: int) -> tuple[list[str], l
     return kinds, [kinds[(due * turn + number) % len(kinds)] for number in range(due)]
 
 
-def _fault(at: float, kind: str, random: Random) -> Fault:
+def fault_of(at: float, kind: str, random: Random) -> Fault:
+    """Return a fault of a kind at a time, drawn in everything else."""
     return Fault(round(at, 3), kind, _length(kind, random), random.random(), random.random())
 
 

@@ -76,6 +76,7 @@ class Watch:
         self.ledger = GrantLedger()
         self.violations: list[Violation] = []
         self.met: Counter[str] = Counter()
+        self.first: dict[str, float] = {}
         self.complete = False
         self.refused = False
         """Whether a node was held at the end by what the API server refused before."""
@@ -313,6 +314,7 @@ class Watch:
     def _meet(self, name: str) -> None:
         """Count what was met: by itself, and after what kinds of faults it was."""
         self.met[name] += 1
+        self.first.setdefault(name, round(self.world.now() - self.world.began, 3))
         self.met[coverage.in_mode(self.world.scenario.mode, name)] += 1
         for group in self.world.groups_at_work():
             self.met[str(coverage.Cell(self.world.scenario.mode, group, name))] += 1

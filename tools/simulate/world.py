@@ -67,6 +67,8 @@ class RunResult(msgspec.Struct, frozen=True):
     writes: int
     violation: Violation | None
     met: dict[str, int]
+    first: dict[str, float] = {}
+    """When each transition and reason was met first, in virtual seconds."""
     story: tuple[ToldPlan, ...] = ()
 
 
@@ -323,7 +325,7 @@ class SimulatedWorld(Drives):
         violation = self.watch.violations[0] if self.watch.violations else None
         writes = sum(process.writes for process in self.processes)
         return RunResult(self.scenario.seed, self._hash.hexdigest(), self.now() - self.began, writes, violation,
-                      dict(sorted(self.watch.met.items())), tuple(self.story))
+                      dict(sorted(self.watch.met.items())), self.watch.first, tuple(self.story))
 
     def _first_policy(self) -> Object:
         policy: Object = msgspec.json.decode(policies.first_policy())
