@@ -90,9 +90,9 @@ CASES = [
     (Fault(FaultKind.VALIDATOR_NEVER_READY, node="gpu-1"), names.VALIDATOR_APP, "init container driver-validation (1 of 4)",
      "spec.validator"),
     (Fault(FaultKind.IMAGE_PULL, node="gpu-1", pod="nvidia-dcgm-exporter*"), "nvidia-dcgm-exporter",
-     "container toolkit-validation", "spec.dcgmExporter"),
+     "container toolkit-validation", "spec.validator"),
     (Fault(FaultKind.IMAGE_PULL, node="gpu-1", pod="gpu-feature-discovery*"), "gpu-feature-discovery",
-     "container toolkit-validation", "spec.gfd"),
+     "container toolkit-validation", "spec.validator"),
 ]
 
 

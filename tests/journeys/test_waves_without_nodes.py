@@ -26,3 +26,17 @@ async def test_a_wave_that_has_no_node_is_warned_of_until_it_has_one(stage: Stag
     await stage.upgrade_to(NEW)
     await stage.until(lambda: stage.hold("gpu-2") == "WaveSoaking")
     assert (await status_of(stage))["warnings"] == []
+
+
+@on_stage(gpu_nodes=2)
+async def test_one_that_wants_approval_is_waited_for_all_the_same(stage: Stage) -> None:
+    """People were told before a rollout that later waves do not wait, and found them waiting in it."""
+    told = ("no node counts in wave canary of the RolloutPolicy (see its nodeSelector): nothing is tried there, and later waves "
+            "wait for approval alone")
+    await stage.installed()
+    await apply(stage, waves=[{"name": "canary", "nodeSelector": {"pool": "canary"}, "approval": "Required"}])
+    await stage.rest(5)
+    assert (await status_of(stage))["warnings"] == [told]
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-2") == "ApprovalRequired")
+    assert (await status_of(stage))["warnings"] == [], "the reason of each node says it"

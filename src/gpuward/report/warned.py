@@ -44,7 +44,7 @@ def warnings(policies: PoliciesInForce, plan: Plan, snapshot: Snapshot, now: flo
     nodes = [name for name in sorted(plan.nodes) if offers_unserved(name, plan, snapshot)]
     offer = "offers" if len(nodes) == 1 else "offer"
     told = (f"{listed(nodes, _MOST)} {offer} GPUs that no driver pod serves: gpuward explain {one}" for one in nodes[:1])
-    settings = (*unbounded(policies.upgrades, plan, snapshot), *unread_words(policies), *_empty_waves(plan))
+    settings = (*unbounded(policies.upgrades, plan, snapshot), *unread_words(policies), *_empty_waves(policies, plan))
     unmade = (message for _, message in told_of_unmounted(unmounted(policies.policy, snapshot), snapshot.namespace))
     of_nodes = (*_taken_away(snapshot), *_without_plugin(policies.policy, plan, snapshot),
                 *_without_toolkit(policies.policy, plan, snapshot), *_without_layout(plan, snapshot, now),
@@ -111,14 +111,16 @@ def told_of_skip(node: NodeView) -> tuple[str, ...]:
             f"`gpuward skip {quote(node.name)}` sets that",)
 
 
-def _empty_waves(plan: Plan) -> Iterator[str]:
+def _empty_waves(policies: PoliciesInForce, plan: Plan) -> Iterator[str]:
     """Say which waves try nothing, as no node is in them: what waits for one that had begun says so itself."""
+    asks = {(policy.driver, wave.name) for policy in policies.upgrades for wave in policy.rollout.waves if wave.approval}
     for rollout in plan.waves:
         whose = f" of NVIDIADriver {rollout.driver}" if rollout.driver else ""
         for wave in rollout.waves:
             if wave.phase is WavePhase.DONE and wave.name != REST and not wave.total and not wave.left:
-                yield (f"no node counts in wave {wave.name} of the RolloutPolicy{whose} (see its nodeSelector): later waves do "
-                       "not wait")
+                idle = not rollout.targets and (rollout.driver, wave.name) in asks
+                then = "nothing is tried there, and later waves wait for approval alone" if idle else "later waves do not wait"
+                yield f"no node counts in wave {wave.name} of the RolloutPolicy{whose} (see its nodeSelector): {then}"
 
 
 def _without_layout(plan: Plan, snapshot: Snapshot, now: float) -> Iterator[str]:

@@ -24,6 +24,8 @@ _SECTIONS: Final = {
     "nvidia-device-plugin-mps-control-daemon": "devicePlugin.mps",
 }
 """The sections of a ClusterPolicy's spec that say how pods of an app are made."""
+_VALIDATION: Final = "-validation"
+"""How the names of init containers end whose image is the validator's, in whatever pod they are."""
 _RUNS: Final = "Running"
 _AWAITS_TOOLKIT: Final = ("toolkit-validation", _RUNS)
 """The init container of operands that waits for a file of the validator's, in /run/nvidia/validations of the node."""
@@ -69,7 +71,8 @@ def mended(pod: PodView, beside: Iterable[PodView] = ()) -> Fix:
         do = f"correct what container {container} complains about, or waits for"
     else:
         do = f"let pod {pod.name} be started: its events say what it lacks"
-    if section := _SECTIONS.get(pod.labels.get("app", "")):
+    app = names.VALIDATOR_APP if container.endswith(_VALIDATION) and reason in _PULLED else pod.labels.get("app", "")
+    if section := _SECTIONS.get(app):
         do += f" (its settings are spec.{section} of the ClusterPolicy)"
     previous = " --previous" if reason == "CrashLoopBackOff" else ""
     silent = not container or reason in _PULLED | _NOT_MADE

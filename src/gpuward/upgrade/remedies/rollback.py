@@ -7,6 +7,7 @@ from functools import partial
 
 import msgspec
 
+from gpuward import names
 from gpuward.model.driver import owner_uid, revisions_of
 from gpuward.model.states import IN_PROGRESS
 from gpuward.model.versions import version_of
@@ -30,7 +31,7 @@ def take_back(question: Question) -> Iterator[Fix]:
     if before is None or newest is None or before.hash in revisions_of(uid, revisions).same:
         return
     source = driver_source(question.case)
-    version = version_of(driver.driver_image)
+    version = _asked(driver)
     do = (f"take the new driver back: give {source} the driver version that it had before, with which this node runs"
           + (f" ({version})" if version else ""))
     risk = "nodes that have the new driver are upgraded once more: pods that use GPUs are evicted there"
@@ -50,7 +51,7 @@ def take_back_untried(question: Question) -> Iterator[Fix]:
     if found.newest is None or driver.revision not in found.same or not earlier:
         return
     pods = [pod for there in snapshot.pods.values() for pod in there if pod.is_owned_by(uid)]
-    running = {pod.revision: version_of(pod.driver_image) for pod in pods if pod.ready}
+    running = {pod.revision: _asked(pod) for pod in pods if pod.ready}
     # One that no node runs may be another that never came up.
     before = max(earlier, key=lambda each: (each.hash in running, each.revision))
     source, version = driver_source(question.case), running.get(before.hash) or _had(question.node, driver)
@@ -63,7 +64,12 @@ def _had(node: NodeFacts, driver: PodView) -> str:
     """Return the version that a node had, nothing where all that is known is the one that does not come up."""
     course = node.record.course
     before = course.before if course is not None else ""
-    return before if before != version_of(driver.driver_image) else ""
+    return before if before != _asked(driver) else ""
+
+
+def _asked(driver: PodView) -> str:
+    """Return what the version field said that a driver pod was made for: a precompiled driver's tag has the kernel besides."""
+    return version_of(driver.driver_image, driver.placed_by.get(names.DRIVER_KERNEL, ""))
 
 
 def _reverted(case: DecisionFacts, before: RevisionView, number: int) -> DecisionFacts:

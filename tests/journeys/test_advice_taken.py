@@ -1,0 +1,50 @@
+"""Advice of `gpuward explain` that people follow to the letter: it names the field, and the value, that mends the trouble."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuward.kube import resources
+from tests.journeys.stage import NEW, Stage, on_stage
+from tests.journeys.test_nvidiadriver import make, nvidia_driver
+from tests.journeys.test_operand_fails import explained
+from tests.journeys.test_withheld import set_driver
+
+
+@pytest.mark.parametrize("mode", ["ClusterPolicy", "NVIDIADriver"])
+def test_a_precompiled_driver_is_taken_back_by_its_branch(mode: str) -> None:
+    """The version field takes a branch. With the kernel behind it, as in the image's tag, there is no such image for any node."""
+    @on_stage(gpu_nodes=4)
+    async def story(stage: Stage) -> None:
+        stage.sandbox.has_image = lambda image: "599-" not in image
+        if mode == "ClusterPolicy":
+            await set_driver(stage, {"usePrecompiled": True, "version": "580"})
+            await stage.installed()
+            await stage.patch_policy("driver/version", "599")
+        else:
+            await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+            await make(stage, nvidia_driver("a", default=True, version="580", usePrecompiled=True))
+            await stage.installed()
+            await stage.user.patch_merge(resources.NVIDIA_DRIVERS, "a", {"spec": {"version": "599"}})
+        await stage.until(lambda: "DriverFailing" in {stage.hold(f"gpu-{number}") for number in (1, 2, 3, 4)})
+        await stage.rest(30)
+        told = [(await explained(stage, f"gpu-{number}"))["HELP"] for number in (1, 2, 3, 4)]
+        back = [line for one in told for line in one.splitlines() if "take the new driver back" in line]
+        assert len(back) == 4
+        assert all(line.endswith("(580)") for line in back), back
+
+    story()
+
+
+@on_stage(gpu_nodes=2)
+async def test_an_image_of_the_validator_is_sought_in_the_settings_of_the_validator(stage: Stage) -> None:
+    """Pods of all operands begin with its containers: who looks at spec.toolkit for their image finds nothing wrong there."""
+    await stage.installed()
+    stage.sandbox.has_image = lambda image: "v26.7.x" not in image
+    await stage.patch_policy("validator/version", "v26.7.x")
+    await stage.upgrade_to(NEW)
+    await stage.rest(60)
+    told = [(await explained(stage, name))["HELP"] for name in ("gpu-1", "gpu-2")]
+    assert any("container driver-validation: it must exist" in one for one in told)
+    for line in (line for one in told for line in one.splitlines() if "-validation: it must exist" in line):
+        assert line.endswith("(its settings are spec.validator of the ClusterPolicy)")
