@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from gpuward.model.notice import notice_of
-from gpuward.model.record import format_time
+from gpuward.model.record import Record, format_time
 from gpuward.model.states import UNDISTURBED, State
 from gpuward.model.told import (
     DRAIN_IN_PROGRESS,
@@ -88,10 +88,15 @@ def _wanted(node: NodeView) -> tuple[NewCondition, ...]:
     if not node.unschedulable:
         return ()
     if state in UNDISTURBED:
-        return () if record.paused or record.restart else (_DRAINING,)
+        return () if record.paused or record.restart or _is_quarantined(record) else (_DRAINING,)
     if state in _REPLACING:
         return (_IN_MAINTENANCE,) if record.restart else (_IN_MAINTENANCE, _DRAINED)
     if not node.upgrade_label:  # a pause takes the label of a failed node, and not its cordon
         state = record.state
     failed = record.failure is not None and record.failure.state in _REPLACING
     return (_IN_MAINTENANCE,) if state is State.FAILED and failed else ()
+
+
+def _is_quarantined(record: Record) -> bool:
+    """Tell whether the pods of a node stay, and are evicted no more."""
+    return record.given_up is not None and record.given_up.quarantined

@@ -30,6 +30,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, Ref
 from gpuward.upgrade.decide import Survey
+from gpuward.upgrade.undrainable import is_quarantined
 
 _EMPTYING: Final = frozenset({State.POD_DELETION_REQUIRED, State.DRAIN_REQUIRED})
 
@@ -38,8 +39,10 @@ def with_maintenances(
     plan: Plan, snapshot: Snapshot, found: Iterable[Survey], now: float, undecided: Set[str] = frozenset()
 ) -> Plan:
     """Return a plan of all policies that also asks for maintenances, and gives them back. Of `undecided` nodes nobody knows."""
+    # Nothing is done about a node in quarantine: others are maintained in its place.
     asking = {judged.before.node.name for each in found
-              if each.policy.rollout.interop.maintenance is not MaintenanceMode.OFF for judged in each.nodes}
+              if each.policy.rollout.interop.maintenance is not MaintenanceMode.OFF for judged in each.nodes
+              if not is_quarantined(judged.before, each.policy)}
     known = snapshot.maintenances
     noted = [node for node in snapshot.nodes.values() if names.NODE_MAINTENANCE in node.annotations]
     if not (asking or known or noted):
