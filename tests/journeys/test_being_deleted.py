@@ -110,8 +110,52 @@ def test_nodes_that_may_not_go_name_what_is_being_deleted_and_what_keeps_it(upgr
         assert condition_of(stage)[0] == "False"
         assert {stage.hold(node) for node in stage.states()} == {reason}
         told = f"NVIDIADriver a is being deleted, and is kept by its finalizers {FINALIZER}"
-        assert (await headline_of(stage)).startswith(f"{told}; apart from that ClusterPolicy {POLICY}: 0 of 2 nodes up to date")
-        assert (await explanation_of(stage, "gpu-1")).policy.startswith(told)
+        becomes = ("2 nodes keep the driver, as upgrades are off" if reason == "MovePaused"
+                   else "2 nodes go to NVIDIADriver z, each once it is emptied")
+        rest = f"ClusterPolicy {POLICY}: 0 of 2 nodes up to date"
+        assert (await headline_of(stage)).startswith(f"{told}: {becomes}; apart from that {rest}")
+        assert f"{told}: {becomes}" in condition_of(stage)[2]
+        then = "keeps the driver, as upgrades are off" if reason == "MovePaused" else "goes to NVIDIADriver z once it is emptied"
+        assert (await explanation_of(stage, "gpu-1")).policy == f"{told}: this node {then}"
+
+    story()
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("another", [True, False])
+def test_what_becomes_of_nodes_is_said_where_their_nvidiadriver_is_deleted_in_mid_upgrade(kept: bool, another: bool) -> None:
+    @on_stage(gpu_nodes=3)
+    async def story(stage: Stage) -> None:
+        await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+        await label_pools(stage, a="gpu-1 gpu-2 gpu-3")
+        await make(stage, nvidia_driver("a", {"maxUnavailable": 1}), *[nvidia_driver("z", default=True, version=NEW)] * another)
+        await stage.until(lambda: stage.policy_status().get("state") == "ready" and stage.drivers() == [OLD])
+        await with_notebooks(stage)
+        await stage.user.patch_merge(resources.NVIDIA_DRIVERS, "a", {"spec": {"version": NEW}})
+        await stage.until(lambda: "pod-deletion-required" in stage.states().values())
+        said = len(stage.log)
+        if kept:
+            keep(stage, "nvidiadrivers.nvidia.com", "a")
+        await stage.user.delete(resources.NVIDIA_DRIVERS, "a", propagation="Background")
+        await stage.rest(2)
+        waiting = next(node for node, state in stage.states().items() if state == "upgrade-required")
+        told = f"is being deleted, and is kept by its finalizers {FINALIZER}" if kept else "was deleted"
+        fate = "to NVIDIADriver z" if another else "lose the driver"
+        headline = await headline_of(stage)
+        assert (f"NVIDIADriver a {told}: " in headline, f"{fate}, each once it is emptied" in headline) == (True, True), headline
+        assert ("drivers are being removed" in headline) is not another
+        policy = (await explanation_of(stage, waiting)).policy
+        assert policy.endswith("this node goes to NVIDIADriver z once it is emptied" if another else
+                               "this node loses the driver once it is emptied, as no other NVIDIADriver is for it"), policy
+        await stage.until(lambda: f"NVIDIADriver a {told}: " in condition_of(stage)[2], within=30)
+        early = [text for node in stage.states() for text in stage.events(node)]
+        await stage.rest(30)
+        lines = [line["msg"] for line in stage.log[said:]]
+        assert not [text for text in early if "MovePaused" in text or "NotSelected" in text]
+        assert [line for line in lines if "new driver" in line or "starts its upgrade" in line or "start their" in line] == [
+            line for line in lines if another and NEW in line]
+        assert any("to lose the driver, and none comes after it" in line for line in lines) is not another
+        assert torn(stage) == []
 
     story()
 

@@ -342,7 +342,8 @@ async def test_a_deleted_nvidiadriver_is_named_as_long_as_its_drivers_run(stage:
     await remove(stage, NVIDIADRIVER)
     await stage.until(lambda: stage.hold("gpu-1") == "DriverKept")
     told = await explanation_of(stage, "gpu-1")
-    assert told.policy == "NVIDIADriver default, which is deleted: its drivers go"
+    assert told.policy == ("NVIDIADriver default, which is deleted: this node loses the driver once nothing uses it, as no other "
+                           "NVIDIADriver is for it")
     assert watcher.torn == []
 
 

@@ -35,7 +35,7 @@ from gpuward.model.waits import InvalidPolicy, OnPod
 from gpuward.model.withheld import is_withheld
 from gpuward.model.workloads import Workload, WorkloadKept, is_for_virtual_machines, workload_of
 from gpuward.operands.cluster import os_tag
-from gpuward.policy.refused import ending, refusal, refusals
+from gpuward.policy.refused import becomes, ending, refusal, refusals
 from gpuward.report.nodes import NOTHING_GOES_ON, NodeReport, node_reports
 from gpuward.report.takenup import not_taken_up
 from gpuward.report.versions import loaded_version
@@ -261,12 +261,13 @@ def _policy(picture: Picture, upgrades: UpgradePolicy, node: str) -> str:
         told = _whose(picture.snapshot.nodes[node], picture.drivers.owners.get(node), picture.drivers.claims)
         return f"ClusterPolicy {active.view.name}: drivers are left to NVIDIADrivers, and {told}"
     if upgrades.gone:
-        then = "whether its drivers go is not seen yet" if upgrades.unseen else "its drivers go"
-        return f"NVIDIADriver {upgrades.driver}, which is deleted: {then}"
-    going = next((f"{ending(each.view)}: its nodes go to others" for each in picture.drivers.going
-                  if each.view.name == upgrades.driver), "")
+        return f"NVIDIADriver {upgrades.driver}, which is deleted{becomes(upgrades, picture.drivers, picture.snapshot, node)}"
+    going = next((f"{ending(each.view)}{becomes(upgrades, picture.drivers, picture.snapshot, node)}"
+                  for each in picture.drivers.going if each.view.name == upgrades.driver), "")
+    if going:
+        return f"NVIDIADriver {going}"
     claimed = picture.drivers.owners.get(node)
-    if upgrades.driver and not going and isinstance(claimed, OwnerConflict):
+    if upgrades.driver and isinstance(claimed, OwnerConflict):
         going = f"{upgrades.driver}, which keeps the node while it is open whose it is: {claimed}"
     name = f"NVIDIADriver {going or upgrades.driver}" if upgrades.driver else f"ClusterPolicy {active.view.name}"
     return name + ("" if upgrades.auto_upgrade else ": automatic upgrades are off")

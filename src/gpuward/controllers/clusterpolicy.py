@@ -23,9 +23,9 @@ from gpuward.model.passes import Outcome, Pass
 from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
 from gpuward.operands.decide import OperandMemory, Reconciliation, decide
-from gpuward.operands.rollout import rollout_of, warned
+from gpuward.operands.rollout import beside, rollout_of, warned
 from gpuward.policy.nvidiadrivers import PoliciesInForce
-from gpuward.policy.refused import unfollowed_settings, unread_words
+from gpuward.policy.refused import departures, endings, unfollowed_settings, unread_words
 from gpuward.upgrade.limits import unbounded
 
 _Seen = tuple[str, int, frozenset[str]]
@@ -62,6 +62,7 @@ class ClusterPolicyController:
         if self._plan is not None and self._seen == _seen(snapshot, policies):
             limits = unbounded(policies.upgrades, self._plan, snapshot)
             rollout = warned(rollout_of(self._plan), (*limits, *unfollowed_settings(policies), *unread_words(policies)))
+            rollout = beside(rollout, "; ".join((*endings(policies, snapshot), *departures(policies, snapshot))))
         return decide(snapshot, policies.policy, rollout, self._images, now, self._memory)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import structlog
@@ -25,6 +25,8 @@ from gpuward.operands import rollout
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.pods import covers
 from gpuward.report.versions import wanted_versions
+from gpuward.upgrade.removals import losing
+from gpuward.upgrade.scope import concerns
 
 STEPS: Final = {
     State.UNKNOWN: "{n:node leaves|nodes leave} the driver upgrade",
@@ -34,6 +36,9 @@ STEPS: Final = {
 }
 """What is said of nodes that enter these states."""
 STARTS: Final = "{n:node starts its|nodes start their} upgrade to driver {driver}"
+LOSES: Final = "{n:node is|nodes are} to lose the driver, and none comes after it"
+STARTS_LOSING: Final = "{n:node starts|nodes start} to lose the driver, and none comes after it"
+GIVEN_BACK: Final = "{n:node goes|nodes go} back into service, as the NVIDIADriver is gone"
 PULLS: Final = "{n:node has|nodes have} the images of the next driver pulled before the upgrade"
 NOTICED: Final = "{n:node is|nodes are} given notice before pods are evicted"
 TAKEN_BACK: Final = "{n:node has|nodes have} no notice any more: no pods are evicted for now"
@@ -159,20 +164,37 @@ class UpgradeLog:
                    if isinstance(outcome.action, PatchNode) and outcome.action.entered and outcome.written]
         starting = [patch.node.name for patch in patches if State.UPGRADE_REQUIRED in patch.entered]
         drivers = wanted_versions(starting, seen.snapshot, seen.policies) if starting else {}
-        for (entered, change, driver), nodes in alike(_steps(patches, drivers)).items():
+        told = _without_another(starting, seen.snapshot, seen.policies)
+        for (entered, change, driver, without), nodes in alike(_steps(patches, drivers, told)).items():
             last = entered[-1]
-            text = STARTS if driver and last is not State.UPGRADE_REQUIRED else STEPS.get(last, GOES_ON)
+            starts = last is not State.UPGRADE_REQUIRED
+            text = STARTS if driver and starts else STEPS.get(last, GOES_ON)
+            text = text if without is None else STARTS_LOSING if starts and without is LOSES else without
             log = self._log.warning if last is State.FAILED else self._log.info
-            told = headline(text, nodes, driver=driver, state=last).rstrip()
-            log(told, **named(nodes), states=[str(state) for state in entered], change=change)
+            line = headline(text, nodes, driver=driver, state=last).rstrip()
+            log(line, **named(nodes), states=[str(state) for state in entered], change=change)
 
 
-def _steps(patches: Iterable[PatchNode], drivers: Mapping[str, str]) -> Iterator[tuple[tuple[tuple[State, ...], str, str], str]]:
-    """Yield what happened to each node: the states that it entered, from where to where, and for which driver."""
+def _without_another(nodes: Sequence[str], snapshot: Snapshot, policies: PoliciesInForce) -> dict[str, str]:
+    """Return what is said of those of the nodes that are to have no other driver than they have."""
+    lose = frozenset[str]()
+    for policy in policies.upgrades if nodes else ():
+        own = [name for name in nodes if name in snapshot.nodes and concerns(policy, snapshot.nodes[name])]
+        if policy.unowned:
+            return dict.fromkeys(own, GIVEN_BACK) | dict.fromkeys(lose, LOSES)
+        lose |= losing(own, snapshot, policy)
+    return dict.fromkeys(lose, LOSES)
+
+
+_Step = tuple[tuple[State, ...], str, str, str | None]
+
+
+def _steps(patches: Iterable[PatchNode], drivers: Mapping[str, str], told: Mapping[str, str]) -> Iterator[tuple[_Step, str]]:
+    """Yield what happened to each node: the states that it entered, from where to where, and for which driver, or without one."""
     for patch in patches:
-        name = patch.node.name
-        driver = drivers.get(name, "") if State.UPGRADE_REQUIRED in patch.entered else ""
-        yield (patch.entered, patch.why, driver), name
+        name, starts = patch.node.name, State.UPGRADE_REQUIRED in patch.entered
+        without = told.get(name) if starts else None
+        yield (patch.entered, patch.why, "" if without or not starts else drivers.get(name, ""), without), name
 
 
 def _gist(hold: Hold) -> str:

@@ -89,5 +89,13 @@ def unseen_departures(snapshot: Snapshot) -> dict[str, str]:
     return found
 
 
+def unjudged_departures(snapshot: Snapshot) -> frozenset[str]:
+    """Return the NVIDIADrivers that are gone, and of which the garbage collector has yet to show how they went."""
+    there = {driver.name for driver in snapshot.drivers}
+    found = {ds.node_selector.get(names.DRIVER_OWNER, "") for ds in snapshot.daemonsets
+             if is_driver_daemonset(ds, snapshot.namespace) and departure(ds, snapshot) is Departure.UNKNOWN}
+    return frozenset(found - there)
+
+
 def _by_name(found: Iterable[DaemonSetView]) -> dict[str, DaemonSetView]:
     return {ds.node_selector[names.DRIVER_OWNER]: ds for ds in sorted(found, key=lambda ds: ds.name, reverse=True)}

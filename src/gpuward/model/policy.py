@@ -78,6 +78,10 @@ class UpgradePolicy(msgspec.Struct, frozen=True):
     """Whether drivers are switched off: then each that is there is to go."""
     gone: bool = False
     """Whether the NVIDIADriver is gone: its drivers are to go, or to come from another one."""
+    going: bool = False
+    """Whether the NVIDIADriver is being deleted, and still there: its drivers are to go, or to come from another one."""
+    unjudged: frozenset[str] = frozenset()
+    """The NVIDIADrivers that are gone, and of which the garbage collector has yet to show how: nodes wait for that."""
     unseen: str = ""
     """Why it is not seen yet whether the drivers of the NVIDIADriver that is gone are to go: they stay until then."""
     free_only: bool = False

@@ -9,6 +9,7 @@ import msgspec
 from gpuward import names
 from gpuward.crd import validate
 from gpuward.crd.nvidiadriver import NVIDIADriver
+from gpuward.model.departed import unjudged_departures
 from gpuward.model.driver import driver_daemonsets
 from gpuward.model.owners import Claim, NodeOwner, OwnerConflict, conflicts, owner_of
 from gpuward.model.placement import Placing
@@ -48,6 +49,8 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
     """Those that are being deleted with their drivers, and still there: their nodes go from them within their limits."""
     gone: tuple[UpgradePolicy, ...] = ()
     """Those of NVIDIADrivers that are gone, by which their drivers go."""
+    unjudged: frozenset[str] = frozenset()
+    """Those that are gone, and of which it shows within seconds whether their drivers go."""
 
     @property
     def claims(self) -> tuple[Claim, ...]:
@@ -70,7 +73,8 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
         if not self.in_force:
             return (self._placed(self._own()),)
         gone = (self._placed(under(each, self.policy)) for each in self.gone)
-        return (*(self._upgrades(each) for each in (*self.active, *self.going)), *gone, self._unowned())
+        going = (msgspec.structs.replace(self._upgrades(each), going=True) for each in self.going)
+        return (*map(self._upgrades, self.active), *going, *gone, self._unowned())
 
     def as_decided_on(self, snapshot: Snapshot) -> Snapshot:
         """Return a snapshot as upgrades are decided on it: about nodes whose owner is about to change nothing is."""
@@ -89,7 +93,8 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(claim, able=claim.able and not (conflict or refused), conflict=conflict, refused=refused)
 
     def _unowned(self) -> UpgradePolicy:
-        return self._placed(msgspec.structs.replace(self.policy.upgrades, auto_upgrade=False, unowned=True, switches=Switches()))
+        return self._placed(msgspec.structs.replace(
+            self.policy.upgrades, auto_upgrade=False, unowned=True, switches=Switches(), unjudged=self.unjudged))
 
     def _own(self) -> UpgradePolicy:
         view, upgrades = self.policy.view, self.policy.upgrades
@@ -173,7 +178,8 @@ class PolicyReader:
         gone = gone_policies(snapshot, policy.rollout)
         overlaps = self._overlaps(snapshot, active)
         return PoliciesInForce(
-            policy, active, True, owners, conflicts(owners.values(), claims), overlaps, moving, known, going, gone)
+            policy, active, True, owners, conflicts(owners.values(), claims), overlaps, moving, known, going, gone,
+            unjudged_departures(snapshot) - {each.driver for each in gone})
 
     def _overlaps(self, snapshot: Snapshot, active: tuple[ActiveDriver, ...]) -> Mapping[str, OwnerConflict]:
         wanted = tuple(each.wanted for each in active)

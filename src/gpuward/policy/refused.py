@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from gpuward import names
-from gpuward.model.owners import NoOwner, OwnedBy, owner_of
+from gpuward.model.owners import NoOwner, OwnedBy, OwnerConflict, owner_of
+from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
 from gpuward.policy.activedriver import ActiveDriver
@@ -76,7 +78,50 @@ def endings(drivers: PoliciesInForce, snapshot: Snapshot) -> tuple[str, ...]:
     """Return which NVIDIADrivers are being deleted that have nodes of their own, or leave some to nobody, and what keeps them."""
     owners = {node.labels.get(names.DRIVER_OWNER) for node in snapshot.nodes.values()}
     left = frozenset(each.view.name for node in drivers.owners for each in left_by(node, drivers, snapshot))
-    return tuple(f"NVIDIADriver {ending(each.view)}" for each in drivers.going if each.view.name in owners | left)
+    upgrades = {each.driver: each for each in drivers.upgrades if each.going}
+    return tuple(f"NVIDIADriver {ending(each.view)}{becomes(upgrades[each.view.name], drivers, snapshot)}"
+                 for each in drivers.going if each.view.name in owners | left)
+
+
+def departures(drivers: PoliciesInForce, snapshot: Snapshot) -> tuple[str, ...]:
+    """Return which NVIDIADrivers were deleted whose drivers are still there, and what becomes of their nodes."""
+    return tuple(f"NVIDIADriver {each.driver} was deleted{told}" for each in drivers.upgrades
+                 if each.gone and (told := becomes(each, drivers, snapshot)))
+
+
+def becomes(policy: UpgradePolicy, drivers: PoliciesInForce, snapshot: Snapshot, only: str = "") -> str:
+    """Say what becomes of the nodes of an NVIDIADriver that goes, or of this one alone; nothing where it has none."""
+    nodes = [name for name, node in snapshot.nodes.items() if node.labels.get(names.DRIVER_OWNER) == policy.driver
+             and only in ("", name)]
+    if not nodes:
+        return ""
+    if policy.unseen:
+        return ": whether its drivers go is not seen yet"
+    counts: Counter[str] = Counter()
+    for name in nodes:
+        owner = drivers.owners.get(name)
+        counts["?" if isinstance(owner, OwnerConflict) else owner.name if isinstance(owner, OwnedBy) else ""] += 1
+    kept, lost = counts.pop("?", 0), counts.pop("", 0)
+    if not policy.auto_upgrade:
+        return f": {_nodes(len(nodes), only, 'keeps', 'keep')} the driver, as upgrades are off"
+    when = "once nothing uses it" if policy.free_only else "once it is emptied"
+    told = [f"{_nodes(count, only, 'goes', 'go')} to NVIDIADriver {name}{_each(count)} {when}"
+            for name, count in sorted(counts.items())]
+    told += [f"{_nodes(lost, only, 'loses', 'lose')} the driver{_each(lost)} {when}, as no other NVIDIADriver is for "
+             f"{'it' if lost == 1 else 'them'}"] if lost else []
+    whose = "it is" if kept == 1 else "they are"
+    told += [f"{_nodes(kept, only, 'waits', 'wait')} until it is clear whose {whose}"] if kept else []
+    return f": {'; '.join(told)}"
+
+
+def _each(count: int) -> str:
+    return "" if count == 1 else ", each"
+
+
+def _nodes(count: int, only: str, one: str, several: str) -> str:
+    if only:
+        return f"this node {one}"
+    return f"{count} node {one}" if count == 1 else f"{count} nodes {several}"
 
 
 def left_by(node: str, drivers: PoliciesInForce, snapshot: Snapshot) -> tuple[ActiveDriver, ...]:

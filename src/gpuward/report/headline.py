@@ -23,7 +23,7 @@ from gpuward.operands.decide import has_nfd_labels
 from gpuward.operands.rollout import goal, staged
 from gpuward.operands.yet_to_go import kept
 from gpuward.policy.nvidiadrivers import PoliciesInForce
-from gpuward.policy.refused import endings, problems_besides, refusal, refusals
+from gpuward.policy.refused import departures, endings, problems_besides, refusal, refusals
 from gpuward.report.behind import behind_stuck_waves
 from gpuward.report.groups import Group, group_of
 
@@ -51,7 +51,7 @@ def headline(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> str:
     mode = "" if plan.auto_upgrade else "; automatic upgrades are off"
     counts = plan.counts
     done = f"{goal(counts)}{_bad(plan)}{staged(counts)}{_stopped(plan, snapshot, policies)}"
-    told = f"ClusterPolicy {active.view.name}: {done}{mode}"
+    told = "; ".join((f"ClusterPolicy {active.view.name}: {done}{mode}", *departures(policies, snapshot)))
     others = (*endings(policies, snapshot), *filter(None, [kept(snapshot)]))
     of_drivers = (*(refused := refusals(policies)), *others)
     if not of_drivers:

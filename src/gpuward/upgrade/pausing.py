@@ -34,6 +34,7 @@ _GENTLE = frozenset({State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED, State.D
 """Where a node may get while upgrades are paused: none of the steps to these disturbs a workload."""
 _ON_THE_WAY = UNDISTURBED | {State.POD_RESTART_REQUIRED}
 """Where a node gets through whose new driver serves it already."""
+COLLECTOR: Final = "the garbage collector has yet to come by"
 ENDED_WITHIN: Final = 60.0
 """Seconds after which kube-apiserver has ended a request, whoever waits for it."""
 
@@ -145,8 +146,10 @@ def _at_rest(node: NodeFacts, policy: UpgradePolicy, paused: Hold, now: float) -
         hold = Hold(MovePaused(placement_of(node.node.labels), node.moving), node.record.since)
     if node.node.state in AT_REST and (kept := kept_driver(node)) is not None:
         hold = kept
-    if policy.unseen and node.driver is not None:
+    if policy.unseen and (node.driver is not None or node.moving is not None):
         hold = Hold(DeletionUnseen(policy.driver, policy.unseen), node.record.since)
+    elif node.driver is not None and (unjudged := _unjudged(node, policy)) is not None:
+        hold = unjudged
     return msgspec.structs.replace(path, hold=hold)
 
 
@@ -168,8 +171,16 @@ def _stands_still(node: NodeFacts, policy: UpgradePolicy, now: float) -> Hold:
 
 def _off(node: NodeFacts, policy: UpgradePolicy) -> Hold:
     """Say why upgrades are off: by a switch, or because no NVIDIADriver is for the node, whose driver serves on."""
+    if (unjudged := _unjudged(node, policy)) is not None:
+        return unjudged
     why = NotSelected(node.driver.ref) if policy.unowned and node.driver is not None else Paused(policy.switches)
     return Hold(why, node.record.since)
+
+
+def _unjudged(node: NodeFacts, policy: UpgradePolicy) -> Hold | None:
+    """Say that a node is nobody's only until the garbage collector has shown how its NVIDIADriver went."""
+    owner = node.node.labels.get(names.DRIVER_OWNER, "")
+    return Hold(DeletionUnseen(owner, COLLECTOR), node.record.since) if owner in policy.unjudged else None
 
 
 def labels_to_drop(snapshot: Snapshot, policy: UpgradePolicy, nodes: Iterable[NodeDecision]) -> tuple[Action, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from gpuward import names
@@ -16,18 +18,26 @@ from gpuward.upgrade.scope import is_to_have_driver
 
 def with_removals(plan: Plan, snapshot: Snapshot, policy: UpgradePolicy) -> Plan:
     """Return a plan that counts the nodes whose driver is to go, and none comes after it, and those that it was taken from."""
-    if not plan.nodes or policy.unseen or not (policy.off or policy.gone):
+    if not plan.nodes or not takes_drivers(policy):
         return plan
-    placements = Placements(snapshot, policy.placing)
-    removing = sum(policy.off or _only_loses(snapshot.nodes[name], snapshot, placements)
-                   for name in plan.nodes if name in snapshot.nodes)
+    removing = len(losing(plan.nodes, snapshot, policy))
     removed = sum(_lost(node, policy) for name, node in snapshot.nodes.items() if name not in plan.nodes) if removing else 0
     return msgspec.structs.replace(plan, counts=msgspec.structs.replace(plan.counts, removing=removing, removed=removed))
 
 
-def _only_loses(node: NodeView, snapshot: Snapshot, placements: Placements) -> bool:
-    moving = placements.moving(node, snapshot.pods.get(node.name, ()))
-    return moving is None or not moving.owner
+def takes_drivers(policy: UpgradePolicy) -> bool:
+    """Tell whether drivers go by a policy that may have none after them."""
+    return policy.off or (policy.gone and not policy.unseen) or (policy.going and policy.auto_upgrade)
+
+
+def losing(nodes: Iterable[str], snapshot: Snapshot, policy: UpgradePolicy) -> frozenset[str]:
+    """Return which of the nodes of a policy are to have no driver after the one that they have."""
+    found = frozenset(nodes) & snapshot.nodes.keys()
+    if policy.off or not takes_drivers(policy):
+        return found if policy.off else frozenset()
+    placements = Placements(snapshot, policy.placing)
+    moving = {name: placements.moving(snapshot.nodes[name], snapshot.pods.get(name, ())) for name in found}
+    return frozenset(name for name, to in moving.items() if (policy.gone if to is None else not to.owner))
 
 
 def _lost(node: NodeView, policy: UpgradePolicy) -> bool:
