@@ -91,6 +91,25 @@ async def test_a_pod_that_a_finalizer_keeps_is_told_with_it_and_not_as_a_grace_p
     assert "grace periods to end" not in told
 
 
+@on_stage(gpu_nodes=1, upgrade={"podDeletion": {"timeoutSeconds": 900}})
+async def test_a_pod_that_outlasts_its_grace_period_is_named_and_no_grace_period_is_said_to_end(stage: Stage) -> None:
+    await stage.installed()
+    await stage.deploy("train", node="gpu-1")
+    (pod,) = stage.workload_pods("train")
+    stage.sandbox.faults.add(Fault(FaultKind.STUCK_TERMINATING, pod=pod["metadata"]["name"]))
+    await stage.upgrade_to()
+    await stage.until(lambda: stage.hold("gpu-1") == "Evicting")
+    await stage.rest(2)
+    told = await explained(stage, "gpu-1")
+    assert ("grace periods to end" in told, "it is terminating" in told, "after its grace period" in told) == (True, True, False)
+    await stage.rest(300)
+    told = await explained(stage, "gpu-1")
+    assert f"the grace period of pod {WORKLOAD_NAMESPACE}/{pod['metadata']['name']} has been over for 4m" in told
+    assert "it is terminating, 4m" in told
+    assert "the upgrade of this node fails" in told
+    assert "grace periods to end" not in told
+
+
 @on_stage(gpu_nodes=1)
 async def test_the_container_that_a_driver_pod_waits_for_is_named(stage: Stage) -> None:
     await stage.installed()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from gpuward.cli.prospects import SLACK
+from gpuward.cli.view import age
 from gpuward.model.denials import EvictionForbidden
 from gpuward.model.explain import obstacle
 from gpuward.model.notice import unanswered
@@ -30,7 +32,7 @@ class LeavingPod(msgspec.Struct, frozen=True):
 
 
 def leaving_pods(
-    node: NodeFacts, policy: UpgradePolicy, snapshot: Snapshot, hold: Hold | None = None
+    node: NodeFacts, policy: UpgradePolicy, snapshot: Snapshot, hold: Hold | None = None, now: float = 0.0
 ) -> tuple[LeavingPod, ...]:
     """Return the pods that have to leave a node, those first that cannot."""
     if node.state not in _EMPTYING or node.restart_only:
@@ -41,7 +43,7 @@ def leaving_pods(
     notes, what = node.node.annotations, hold.what if hold is not None else None
     barred = what.namespace if isinstance(what, EvictionForbidden) else ""
     kills = policy.rollout.kill_at_deadline
-    others = (_leaving(pod, unanswered(pod, notes) or _obstacle(pod, snapshot, barred, kills)) for pod in evictable.pods)
+    others = (_leaving(pod, unanswered(pod, notes) or _obstacle(pod, snapshot, barred, kills, now)) for pod in evictable.pods)
     return (*blocked, *others)
 
 
@@ -50,11 +52,12 @@ def _leaving(pod: PodView, why: str) -> LeavingPod:
     return LeavingPod(str(pod.ref), owner, pod.priority, why)
 
 
-def _obstacle(pod: PodView, snapshot: Snapshot, barred: str, kills: bool) -> str:
+def _obstacle(pod: PodView, snapshot: Snapshot, barred: str, kills: bool, now: float) -> str:
     if pod.deleting and pod.kept_by_finalizers:
         return f"it is terminating, and stays until finalizer {', '.join(pod.kept_by_finalizers)} is removed by whoever set it"
     if pod.deleting:
-        return "it is terminating"
+        late = 0 < pod.ends < now - SLACK
+        return f"it is terminating, {age(now - pod.ends)} after its grace period" if late else "it is terminating"
     if pod.comes_back and pod.owner is not None:
         return f"it tolerates the cordon: {pod.owner.kind} {pod.owner.name} puts it back"
     if barred and pod.namespace == barred:

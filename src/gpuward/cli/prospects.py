@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
-from gpuward.cli.view import some
+from gpuward.cli.view import age, some
 from gpuward.model.plan import NodeStatus, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
@@ -15,12 +15,14 @@ from gpuward.model.waits import Limit
 from gpuward.upgrade.remedies import MOST_STEPS
 from gpuward.upgrade.undrainable import gives_up_within
 
+SLACK = 10.0
+"""Seconds that a kubelet may take to tidy up after the grace period of a pod."""
 MOST_KEPT = 3
 """Pods that a note names."""
 
 
-def prospects(status: NodeStatus, policy: UpgradePolicy, leaving: Iterable[PodView] = (), plan: Plan | None = None
-              ) -> Iterator[str]:
+def prospects(status: NodeStatus, policy: UpgradePolicy, leaving: Sequence[PodView] = (), plan: Plan | None = None,
+              now: float = 0.0) -> Iterator[str]:
     """Tell what becomes of a node that waits for something that nobody needs to do, if the pods that leave do not come back."""
     reason = status.hold.reason if status.hold is not None else None
     bare = _bare(status, plan) if reason is Reason.UNAVAILABLE_LIMIT and plan is not None else []
@@ -34,7 +36,11 @@ def prospects(status: NodeStatus, policy: UpgradePolicy, leaving: Iterable[PodVi
         kept = [pod for pod in leaving if pod.kept_by_finalizers]
         yield from (f"pod {pod.ref} stays until its finalizer {', '.join(pod.kept_by_finalizers)} is removed: that is for the "
                     "controller that set it" for pod in kept[:MOST_KEPT])
-        if not kept:
+        late = [pod for pod in leaving if pod.deleting and not pod.kept_by_finalizers and 0 < pod.ends < now - SLACK]
+        yield from (f"the grace period of pod {pod.ref} has been over for {age(now - pod.ends)}, and it has not stopped: the "
+                    "kubelet of its node does not answer, or a process of it hangs, as on a broken GPU or a mount that is away. "
+                    f"{_at_the_end(status, policy)}" for pod in late[:MOST_KEPT])
+        if not kept and (not late or len(late) < len(leaving)):
             yield f"nothing has to be done yet: pods have their grace periods to end. {_at_the_end(status, policy)}"
     if reason is Reason.EVICTION_REFUSED and policy.rollout.kill_at_deadline and _kills(status, policy):
         yield ("killAtDeadline: false in the RolloutPolicy keeps pods that are still there then: "

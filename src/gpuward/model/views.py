@@ -109,6 +109,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     created: float = 0.0
     bound: float = 0.0  # when it was given its node; 0 where its conditions do not say
     deleting: bool = False
+    ends: float = 0.0  # when its grace period is over, while it is being deleted
     kept_by_finalizers: tuple[str, ...] = ()
     uses_gpu: bool = False  # whether it asks for one: as an extended resource of a container, or by a claim on the DRA driver
     gpus: int = 0  # how many it asks for; whose claims are for GPUs does not say

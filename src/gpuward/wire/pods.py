@@ -114,6 +114,7 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
         created=meta.created,
         bound=_bound(status),
         deleting=meta.deletion_timestamp is not None,
+        ends=meta.deletion_timestamp.timestamp() if meta.deletion_timestamp is not None else 0.0,
         kept_by_finalizers=tuple(meta.finalizers or ()) if meta.deletion_timestamp is not None else (),
         uses_gpu=spec.uses_gpu,
         gpus=spec.gpus,
