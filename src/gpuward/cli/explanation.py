@@ -18,6 +18,7 @@ from gpuward.cli.unselected import corrections, made_anew, selection
 from gpuward.labels.discovery import NOT_DISCOVERED, told_of_loss
 from gpuward.model.actions import PatchNode
 from gpuward.model.driver import ANEW, driver_daemonsets, going
+from gpuward.model.left_loaded import told_of_left
 from gpuward.model.mig import without_layout
 from gpuward.model.operand_pods import failing, unready_operands
 from gpuward.model.owners import Claim, NodeOwner, OwnedBy, OwnerConflict
@@ -92,7 +93,8 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
     workloads = picture.active.workloads
     unknown = workloads.unknown(node) if workloads is not None else ""
     bare = Explanation(node, picture.now, _policy(picture, upgrades, name),
-                       notes=(*not_taken_up(picture.drivers), *([unknown] if unknown else ())))
+                       notes=(*not_taken_up(picture.drivers), *([unknown] if unknown else ()),
+                              *(told_of_left(snapshot, name) if picture.active.view is None else ())))
     facts = next((facts for facts in gather(snapshot, upgrades) if facts.node.name == name), None)
     if facts is None:
         found = _of_unmanaged(msgspec.structs.replace(bare, unmanaged=_unmanaged(node, picture, upgrades)), snapshot, upgrades)

@@ -149,7 +149,7 @@ async def _policies(client: Client, namespace: str, nodes: Any) -> tuple[Policy 
     view = read.policy.view
     ignored = [one.name for one in policies if view is not None and one.name != view.name]
     policy = Policy(view.name if view is not None else "", tuple(_problems(read)), tuple(ignored),
-                    driverless=read.in_force and not drivers)
+                    driverless=read.in_force and not drivers, absent=read.policy.upgrades.absent)
     return policy, await _named(client, namespace, read)
 
 

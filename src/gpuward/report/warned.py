@@ -9,6 +9,7 @@ from shlex import quote
 from gpuward import names
 from gpuward.labels.discovery import SILENCE, is_lost, is_silent
 from gpuward.model.abandoned import WHAT_TO_DO, is_abandoned
+from gpuward.model.left_loaded import told_of_left
 from gpuward.model.listing import listed
 from gpuward.model.mig import paused_operands, without_layout
 from gpuward.model.operand_pods import unready_operands
@@ -49,7 +50,8 @@ def warnings(policies: PoliciesInForce, plan: Plan, snapshot: Snapshot, now: flo
     of_nodes = (*_taken_away(snapshot), *_without_plugin(policies.policy, plan, snapshot),
                 *_without_toolkit(policies.policy, plan, snapshot), *_without_layout(plan, snapshot, now),
                 *_unskipped(plan, snapshot), *_lost(plan, snapshot), *_silent(plan, snapshot))
-    return (*settings, *unmade, *told, *of_nodes)
+    left = told_of_left(snapshot) if policies.policy.view is None else ()
+    return (*settings, *unmade, *told, *of_nodes, *left)
 
 
 def lost_its_driver(node: NodeView, snapshot: Snapshot) -> bool:

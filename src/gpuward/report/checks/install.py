@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from gpuward import names
 from gpuward.labels.discovery import NOT_DISCOVERED
+from gpuward.model.left_loaded import loaded_by
+from gpuward.model.listing import MOST_NAMED, listed
 from gpuward.report.checks.facts import Finding, Inspected, Level, Object, Unseen, unseen
 
 APPLY_CRDS: Final = "gpuward crds | kubectl apply --server-side -f -"
@@ -178,8 +180,7 @@ def policy(facts: Inspected) -> Iterator[Finding]:
         yield unseen("policy", facts.policy)
         return
     if not facts.policy.name:
-        yield Finding("policy", Level.WARN, "there is no ClusterPolicy: nothing is managed",
-                      "kubectl apply -f examples/clusterpolicy.yaml")
+        yield _without_policy(facts, facts.policy.absent)
     for problem in facts.policy.problems:
         yield _judged(problem, facts.policy.name)
     if facts.policy.driverless:
@@ -187,12 +188,30 @@ def policy(facts: Inspected) -> Iterator[Finding]:
             "policy", Level.WARN,
             f"ClusterPolicy {facts.policy.name} leaves drivers to NVIDIADrivers, and there is none: no node gets a driver",
             "create one like examples/nvidiadriver.yaml with the version that you want: that version replaces whatever driver "
-            "nodes run")
+            f"nodes run{_loaded(facts)}")
     elif facts.policy.name and not facts.policy.problems:
         yield Finding("policy", Level.OK, f"ClusterPolicy {facts.policy.name} can be followed")
     for name in facts.policy.ignored:
         yield Finding("policy", Level.WARN, f"ClusterPolicy {name} is ignored: {facts.policy.name} is older",
                       f"kubectl delete clusterpolicy {name}")
+
+
+def _without_policy(facts: Inspected, absent: str) -> Finding:
+    """Say that no ClusterPolicy is in force; the one of the examples would replace a driver that nodes have of an earlier one."""
+    loaded = {} if isinstance(facts.nodes, Unseen) else loaded_by(facts.nodes)
+    told = f"{absent}: nothing is managed"
+    if not loaded:
+        return Finding("policy", Level.WARN, told, "kubectl apply -f examples/clusterpolicy.yaml")
+    asked = " or ".join(dict.fromkeys(each.asked for each in loaded))
+    return Finding("policy", Level.WARN, f"{told}{_loaded(facts)}",
+                   f"bring back the ClusterPolicy that was there, or write one with {asked}: another version, as in "
+                   "examples/clusterpolicy.yaml, replaces the driver of the nodes")
+
+
+def _loaded(facts: Inspected) -> str:
+    """Say which drivers nodes have."""
+    loaded = {} if isinstance(facts.nodes, Unseen) else loaded_by(facts.nodes)
+    return "".join(f"; {each.version} on {listed(nodes, MOST_NAMED)}" for each, nodes in loaded.items())
 
 
 def _judged(problem: str, policy: str) -> Finding:
