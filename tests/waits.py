@@ -47,6 +47,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     TemplateEdited("nvidia-driver-daemonset", "kubectl-edit"),
     LedgerRefused("a webhook says no", 3),
     waits.FailureBudgetSpent(2, 1, 9, ("n1", "n2")),
+    waits.NewDriverFails("n1", TROUBLE, "kernel 5.15"),
     waits.NewDriverFails("n1", TROUBLE),
     ReplacementRefused(POD, "a webhook says no", 3),
     RefusedElsewhere(POD, "n1", "a webhook says no"),

@@ -182,7 +182,8 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "version, then `gpuward resume`."),
     Reason.NEW_DRIVER_FAILS: Advice(
         Act.ROLLOUT, "No node is up to date with the new driver yet, and the first one is in trouble with it. The others "
-        "keep their driver.",
+        "keep their driver. Where drivers come from several DaemonSets, as precompiled ones do, it is about the nodes "
+        "of one of them.",
         "`gpuward explain NODE` for the node in the reason; the log of its driver pod says more. Correct the version, the image "
         "or its settings, or go back. If only that node is broken, `gpuward resume` lets the others go on."),
     Reason.REFUSED_ELSEWHERE: Advice(

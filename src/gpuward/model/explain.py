@@ -25,6 +25,7 @@ from gpuward.model.sentences import (
     NO_LIMIT,
     NONE_NOW,
     OF_DOMAINS,
+    PART_FAILS,
     PLUGIN_FIRST,
     SENTENCES,
     TAINTED,
@@ -51,6 +52,7 @@ from gpuward.model.waits import (
     Limit,
     Meanwhile,
     MovePaused,
+    NewDriverFails,
     NoPolicy,
     OnPod,
     OperandPod,
@@ -97,7 +99,9 @@ def _some_nodes(what: WaitsFor) -> dict[str, object]:
     return {field: listed(found, of=count)} if found else {}
 
 
-def _of_budget(what: BudgetBlocks | BudgetUsedUp) -> str:
+def _by_content(what: BudgetBlocks | BudgetUsedUp | NewDriverFails) -> str:
+    if isinstance(what, NewDriverFails):
+        return PART_FAILS if what.part else SENTENCES[what.reason]
     if isinstance(what, BudgetUsedUp):
         return SENTENCES[what.reason] if what.allowed else NONE_NOW
     return UNWORKABLE if what.failure else SENTENCES[what.reason]
@@ -111,8 +115,8 @@ def _template(hold: Hold) -> str:
             return TAINTED
         case Limit(noticed=noticed) if noticed and hold.reason in WITH_NOTICE:
             return WITH_NOTICE[hold.reason]
-        case BudgetBlocks() | BudgetUsedUp():
-            return _of_budget(hold.what)
+        case BudgetBlocks() | BudgetUsedUp() | NewDriverFails():
+            return _by_content(hold.what)
         case PluginFirst(offers=offers):
             return PLUGIN_FIRST if offers else UNBEGUN_FIRST
         case DriverFollows():
@@ -150,7 +154,8 @@ def arguments(what: WaitsFor) -> dict[str, object]:
         case OnPod():
             return _on_pod(what)
         case _:
-            return {field: _told(value) for field, value in msgspec.structs.asdict(what).items()}
+            told = {field: _told(value) for field, value in msgspec.structs.asdict(what).items()}
+            return told if told.get("part") else {key: value for key, value in told.items() if key != "part"}
 
 
 def _plain(what: Plain | Paused) -> dict[str, object]:

@@ -125,6 +125,10 @@ SENTENCES: dict[Reason, str] = {
     "uses them ({pods} in all)",
     Reason.MOVE_PAUSED: "waits for {to}: upgrades are paused, so it keeps its driver until its driver pod is deleted",
 }
+PART_FAILS = ("no more nodes with {part} start: none of them is up to date with the new driver yet, and node {node} is in "
+              "trouble with it: {why}; see `gpuward explain {node}`, then correct what is wrong or let the rollout go on with "
+              "`gpuward resume`")
+"""Where drivers come from several DaemonSets: those of the others go on."""
 OF_DOMAINS = {
     Reason.DOMAIN_LIMIT: "the RolloutPolicy lets {limit:domain|domains} be disturbed, and this node's ({domain}) has to wait: "
     "{used:is|are} disturbed or half done ({domains}){out}",

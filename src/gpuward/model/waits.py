@@ -123,6 +123,8 @@ class NewDriverFails(msgspec.Struct, frozen=True):
     """Where it has not come up."""
     why: PodTrouble | str
     """The cause of a failure is text, as its node's record keeps it."""
+    part: str = ""
+    """Which nodes it is about, as `kernel 5.15`, where drivers come from several DaemonSets: the others go on."""
 
 
 class HeldDevices(OnPod, frozen=True):

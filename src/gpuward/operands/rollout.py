@@ -14,6 +14,7 @@ from gpuward.model.plan import Counts, Hold, NodeStatus, Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST, IN_PROGRESS, State
+from gpuward.model.waits import NewDriverFails
 
 CONDITION = "DriverUpgrade"
 MOST_NODES = 3
@@ -84,6 +85,8 @@ def reason_of(plan: Plan) -> str:
         return "InvalidPolicy"
     if not plan.auto_upgrade:
         return "UpToDate" if counts.up_to_date == counts.total else "Paused"
+    if _stops_a_part(plan):
+        reasons[Reason.NEW_DRIVER_FAILS] = 0
     if stopped := next((told for held, told in _STOPS.items() if reasons[held]), ""):
         return stopped
     if _under_way(plan):
@@ -98,6 +101,17 @@ def reason_of(plan: Plan) -> str:
     if counts.up_to_date == counts.total:
         return "UpToDate"
     return "Progressing" if reasons[Reason.TEMPLATE_SETTLING] else "DriversNotReady"
+
+
+def _stops_a_part(plan: Plan) -> bool:
+    """Tell whether a new driver that fails stops the nodes of some DaemonSets alone, and others go on."""
+    found = [hold.what for hold in plan.holds.values() if isinstance(hold.what, NewDriverFails)]
+    stopped = {what.node for what in found}
+    return bool(found) and all(what.part for what in found) and any(
+        name not in stopped and status.state not in _ENDED
+        and (status.hold is None or not (isinstance(status.hold.what, NewDriverFails) or status.hold.reason.needs_person
+                                         or status.hold.lasts))
+        for name, status in plan.nodes.items())
 
 
 def held_up(rollout: Rollout, reason: str, why: str) -> Rollout:

@@ -91,7 +91,9 @@ def _stopped(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> str:
     held = [(_STOPS.index(hold.reason), name, why) for name, hold in plan.holds.items()
             if (why := _why_stopped(hold.what, plan))] or _behind(plan, snapshot, policies)
     one = "a" if policies.in_force and policies.active[1:] else "the"  # the nodes of other NVIDIADrivers may go on
-    return f"; {one} rollout has stopped: {min(held)[2]}" if held else ""
+    parts = {hold.what.part for hold in plan.holds.values() if isinstance(hold.what, NewDriverFails)}
+    part = f" for nodes with {min(parts)}" if held and "" not in parts and _STOPS[min(held)[0]] is Reason.NEW_DRIVER_FAILS else ""
+    return f"; {one} rollout has stopped{part}: {min(held)[2]}" if held else ""
 
 
 def _behind(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> list[tuple[int, str, str]]:

@@ -74,6 +74,8 @@ class Fleet(msgspec.Struct, frozen=True):
     """The first trouble since the rollout was resumed with each driver that is validated on no node yet, by its revision hash."""
     proven: frozenset[str] = frozenset()
     """The revision hashes of drivers that some node is up to date with."""
+    targets: frozenset[str] = frozenset()
+    """The revision hashes of drivers that some node should have."""
     serving: frozenset[str] = frozenset()
     """The drivers that serve some node, see `NodeFacts.which_driver`."""
     budgets: Mapping[str, tuple[BudgetView, ...]] = {}
@@ -174,6 +176,8 @@ class Standing(msgspec.Struct, frozen=True):
     failed: bool = False
     proven: str = ""
     """The revision hash of the driver that is loaded and validated on the node, if it is the one that it should have."""
+    target: str = ""
+    """The revision hash of the driver that it should have; empty where that is not known."""
     serving: str = ""
     """The driver that is loaded, whether it should be or not."""
     trouble: Trouble | None = None
@@ -199,6 +203,7 @@ def standing(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy) -> Stan
         quarantined=given_up.at if given_up is not None else 0.0,
         failed=any(_failed(node, policy.rollout.resumed_at) for node in sides),
         proven=before.target if before.up_to_date else "",
+        target=before.target,
         serving=before.which_driver if before.loaded else "",
         trouble=_unforgiven(_trouble(after), policy),
         forbidden=forbidden_on(after, policy.rollout.resumed_at),
@@ -281,6 +286,7 @@ def fleet_of(
         failed=frozenset(node.name for node in known if node.failed),
         troubles=_troubles(known, now),
         proven=frozenset(node.proven for node in known),
+        targets=frozenset(node.target for node in known if node.target),
         serving=frozenset(node.serving for node in known if node.serving),
         forbidden=forbidden_by_namespace((one for node in known for one in node.forbidden), now),
     )

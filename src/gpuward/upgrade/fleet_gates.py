@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
+from gpuward import names
 from gpuward.model.denials import EvictionForbidden, RefusedElsewhere, ReplacementRefused
 from gpuward.model.domains import DomainMode, LargeDomain, domains_of
 from gpuward.model.obstacles import SeveralBudgets
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
+from gpuward.model.views import NodeView
 from gpuward.model.waits import BudgetBlocks, BudgetUsedUp, FailureBudgetSpent, Limit, NewDriverFails, Plain, ProtectedPods
 from gpuward.model.windows import WindowShut
 from gpuward.upgrade import domains
@@ -48,7 +50,14 @@ def new_driver_fails(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Ho
         return None
     if isinstance(trouble.why, ReplacementRefused):
         return Hold(RefusedElsewhere(trouble.why.pod, trouble.node, trouble.why.message), trouble.since, trouble.until)
-    return Hold(NewDriverFails(trouble.node, trouble.why), trouble.since)
+    part = _part(node.node) if len(fleet.targets) > 1 else ""
+    return Hold(NewDriverFails(trouble.node, trouble.why, part), trouble.since)
+
+
+def _part(node: NodeView) -> str:
+    """Say to which part of the fleet a node belongs whose driver comes from a DaemonSet of its own."""
+    kernel, system = node.labels.get(names.DRIVER_KERNEL), node.labels.get(names.DRIVER_OS)
+    return f"kernel {kernel}" if kernel else system or ""
 
 
 def eviction_forbidden(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
