@@ -38,6 +38,7 @@ from gpuward.upgrade.gang_sets import GangSets, has_a_place
 from gpuward.upgrade.gangs import gang_use, gangs_to_remember
 from gpuward.upgrade.holding import Holding
 from gpuward.upgrade.idle_gate import begins_to_wait
+from gpuward.upgrade.late_leave import ends_of_windows, put_back
 from gpuward.upgrade.ledger import Room, grant, may_be_granted, open_grants, withdraw
 from gpuward.upgrade.node_decision import DecisionCache, NodeDecision, held_on_error
 from gpuward.upgrade.notice_gate import current_notice, give_notice, held_by_notice, shut_for_notice
@@ -214,6 +215,7 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
     """
     nodes, policy, granted = found.nodes, found.policy, found.granted
     started = _withdrawn(nodes, snapshot, granted, now) | quarantined(nodes, snapshot.unsettled, policy, now)
+    started |= put_back(nodes, found.fleet, snapshot.unsettled, now)
     held: dict[str, tuple[Hold, int]] = {}
     wanted: list[NodeView] = []
     place, room = 0, Room(snapshot, now)
@@ -281,11 +283,11 @@ def _windows_shut(admit: _Admission) -> float | None:
     return min((at for at in found if at is not None), default=None)
 
 
-def _plan(nodes: Iterable[NodeDecision], admit: _Admission, policy: UpgradePolicy, more: tuple[Action, ...] = ()) -> Plan:
+def _plan(nodes: Sequence[NodeDecision], admit: _Admission, policy: UpgradePolicy, more: tuple[Action, ...] = ()) -> Plan:
     """Put together what the nodes come to, one by one and as a fleet."""
     actions: list[Action] = []
     statuses: dict[str, NodeStatus] = {}
-    wakes = [shuts] if (shuts := _windows_shut(admit)) is not None else []
+    wakes = [*ends_of_windows(nodes, admit.fleet), *([shuts] if (shuts := _windows_shut(admit)) is not None else [])]
     states: Counter[State] = Counter()
     for judged in nodes:
         node, name = judged, judged.before.node.name
