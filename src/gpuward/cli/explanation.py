@@ -37,6 +37,7 @@ from gpuward.model.withheld import is_withheld
 from gpuward.model.workloads import Workload, WorkloadKept, is_for_virtual_machines, workload_of
 from gpuward.operands.cluster import os_tag
 from gpuward.policy.refused import becomes, ending, refusal, refusals
+from gpuward.report.kernels import NODE, told_of_kernel
 from gpuward.report.nodes import NOTHING_GOES_ON, NodeReport, node_reports
 from gpuward.report.takenup import not_taken_up
 from gpuward.report.versions import loaded_version
@@ -112,6 +113,7 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
         notes=(*bare.notes,
                *(prospects(plan.nodes[name], upgrades, facts.to_evict.pods, plan, picture.now) if not picture.idle else ()),
                *([f"{UNCORDONED}: new pods may come to it"] if lacks_cordon(node) else []),
+               *(told.replace(NODE, "this node") for told in told_of_kernel(node, picture.drivers.placing)),
                *told_of_unserved(name, plan, snapshot), *told_of_plugin(node, picture.active), *told_of_skip(node),
                *told_of_layout(node, plan.nodes[name].hold),
                *_notes(facts, picture, knows_budgets)),

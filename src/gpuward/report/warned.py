@@ -24,6 +24,7 @@ from gpuward.operands.unmounted import told_of_unmounted, unmounted
 from gpuward.policy.clusterpolicy import ActivePolicy
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.refused import unread_words
+from gpuward.report.kernels import NODE, told_of_kernel
 from gpuward.upgrade.counts import UNSERVED
 from gpuward.upgrade.limits import unbounded
 
@@ -49,7 +50,7 @@ def warnings(policies: PoliciesInForce, plan: Plan, snapshot: Snapshot, now: flo
     unmade = (message for _, message in told_of_unmounted(unmounted(policies.policy, snapshot), snapshot.namespace))
     of_nodes = (*_taken_away(snapshot), *_without_plugin(policies.policy, plan, snapshot),
                 *_without_toolkit(policies.policy, plan, snapshot), *_without_layout(plan, snapshot, now),
-                *_unskipped(plan, snapshot), *_lost(plan, snapshot), *_silent(plan, snapshot))
+                *_unskipped(plan, snapshot), *_of_kernels(policies, snapshot), *_lost(plan, snapshot), *_silent(plan, snapshot))
     left = told_of_left(snapshot) if policies.policy.view is None else ()
     return (*settings, *unmade, *told, *of_nodes, *left)
 
@@ -102,6 +103,15 @@ def _unskipped(plan: Plan, snapshot: Snapshot) -> Iterator[str]:
     for one in nodes[:1]:
         yield (f"{listed(nodes, _MOST)} {'is' if len(nodes) == 1 else 'are'} upgraded like any other, whatever the label "
                f"{names.UPGRADE_SKIP}={snapshot.nodes[one].labels[names.UPGRADE_SKIP]} was to say: only `true` skips a node")
+
+
+def _of_kernels(policies: PoliciesInForce, snapshot: Snapshot) -> Iterator[str]:
+    placing = policies.placing
+    found: dict[str, list[str]] = {}
+    for name, node in sorted(snapshot.nodes.items()):
+        for told in told_of_kernel(node, placing):
+            found.setdefault(told, []).append(name)
+    yield from (told.replace(NODE, listed(nodes, _MOST)) for told, nodes in found.items())
 
 
 def told_of_skip(node: NodeView) -> tuple[str, ...]:
