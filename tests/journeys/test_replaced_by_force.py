@@ -9,6 +9,7 @@ import pytest
 from gpuward import errors
 from gpuward.kube import resources
 from kubesandbox.messages import Answer, Request, Stream, refusal
+from tests.journeys.looking import row_of, status_of
 from tests.journeys.stage import NEW, OLD, Proceed, Stage, on_stage
 from tests.journeys.test_node_workload import torn
 from tests.journeys.test_removed import users
@@ -133,3 +134,21 @@ def test_it_stays_in_force_while_nobody_may_see_whether_it_is_there(reason: str)
         await stage.until(lambda: stage.drivers() == [NEW] and not stage.cordons(), within=3600)
 
     scenario()
+
+
+@on_stage(gpu_nodes=2)
+async def test_who_looks_within_that_minute_is_told_what_the_operator_goes_by(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, waves=[{"name": "canary", "nodes": 1, "approval": "Required"}])
+    await stage.rest(5)
+    await stage.upgrade_to()
+    await stage.until(lambda: "ApprovalRequired" in {stage.hold(node) for node in stage.states()})
+    waits = next(node for node in stage.states() if stage.hold(node) == "ApprovalRequired")
+    await stage.user.delete(resources.ROLLOUT_POLICIES, "default")
+    await stage.rest(20)
+    assert stage.hold(waits) == "ApprovalRequired"
+    assert (await row_of(stage, waits)).code == "ApprovalRequired"
+    told = [each for each in (await status_of(stage))["warnings"] if each.startswith("RolloutPolicy default was deleted")]
+    assert len(told) == 1
+    await stage.until(lambda: stage.finished())
+    assert (await status_of(stage))["warnings"] == []

@@ -226,8 +226,8 @@ def _is_in_step(change: NodeChange, target: str, world: SimulatedWorld) -> bool:
 
 
 def most_quarantined(settings: Sequence[Object | None], every: Sequence[Object]) -> int:
-    """Return how many nodes may be quarantined, beside those that the limits of a rollout allow. Settings that are deleted stay in
-    force for a minute, and for another one where the operator is restarted within that.
+    """Return how many nodes may be quarantined, beside those that the limits of a rollout allow. Settings that are deleted stay
+    in force for a minute, and for another one where the operator is restarted within that.
     """
     unsure = None in settings or {} in settings
     found = [spec.get("undrainable") or {} for spec in (every if unsure else settings) if spec is not None]

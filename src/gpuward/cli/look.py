@@ -103,6 +103,7 @@ class Look:
             follow = group.create_task(self._pods.run(self.cluster.watcher()))
             try:
                 await self.cluster.synced()
+                self.cluster.rollouts.recall()  # the operator follows it as long as the ClusterPolicy keeps it
                 while not covers((snapshot := observer.observe()).followed, self.reader.read(snapshot).upgrades):
                     await observer.changed(0.05)
                 yield observer

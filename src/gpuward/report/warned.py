@@ -46,7 +46,8 @@ def warnings(policies: PoliciesInForce, plan: Plan, snapshot: Snapshot, now: flo
     nodes = [name for name in sorted(plan.nodes) if offers_unserved(name, plan, snapshot)]
     offer = "offers" if len(nodes) == 1 else "offer"
     told = (f"{listed(nodes, _MOST)} {offer} GPUs that no driver pod serves: gpuward explain {one}" for one in nodes[:1])
-    settings = (*unbounded(policies.upgrades, plan, snapshot), *unread_words(policies), *_empty_waves(policies, plan))
+    settings = (*_lingering(policies), *unbounded(policies.upgrades, plan, snapshot), *unread_words(policies),
+                *_empty_waves(policies, plan))
     unmade = (message for _, message in told_of_unmounted(unmounted(policies.policy, snapshot), snapshot.namespace))
     of_nodes = (*_taken_away(snapshot), *_without_plugin(policies.policy, plan, snapshot),
                 *_without_toolkit(policies.policy, plan, snapshot), *_without_layout(plan, snapshot, now),
@@ -103,6 +104,12 @@ def _unskipped(plan: Plan, snapshot: Snapshot) -> Iterator[str]:
     for one in nodes[:1]:
         yield (f"{listed(nodes, _MOST)} {'is' if len(nodes) == 1 else 'are'} upgraded like any other, whatever the label "
                f"{names.UPGRADE_SKIP}={snapshot.nodes[one].labels[names.UPGRADE_SKIP]} was to say: only `true` skips a node")
+
+
+def _lingering(policies: PoliciesInForce) -> Iterator[str]:
+    view = policies.policy.rollout.view
+    if view is not None and view.gone:
+        yield f"RolloutPolicy {view.name} was deleted: it holds what it held for a minute, and then the defaults are in force"
 
 
 def _of_kernels(policies: PoliciesInForce, snapshot: Snapshot) -> Iterator[str]:
