@@ -273,3 +273,18 @@ async def test_beside_nodes_for_virtual_machines_a_driver_is_replaced_by_hand_as
         await obey(stage, command)
     await stage.until(lambda: stage.driver("gpu-1") == NEW, within=900)
     assert stage.driver("gpu-2") == OLD
+
+
+@on_stage(gpu_nodes=1)
+async def test_a_label_set_by_hand_in_a_pause_evicts_nobody_from_a_driver_whose_pod_was_replaced(stage: Stage) -> None:
+    await stage.installed()
+    await stage.deploy("training", node="gpu-1")
+    await stage.patch_policy("driver/upgradePolicy/autoUpgrade", False)
+    pod = stage.driver_pod("gpu-1")["metadata"]
+    await stage.user.delete(resources.PODS, pod["name"], namespace=pod["namespace"])
+    await stage.rest(300)
+    before = [pod["metadata"]["uid"] for pod in stage.workload_pods("training")]
+    await stage.label("gpu-1", names.UPGRADE_STATE, "pod-deletion-required")
+    await stage.rest(60)
+    assert [pod["metadata"]["uid"] for pod in stage.workload_pods("training")] == before
+    assert (stage.hold("gpu-1"), stage.cordons()) == ("Paused", [])

@@ -9,7 +9,7 @@ from gpuward import names
 from gpuward.model.actions import PatchNode
 from gpuward.model.explain import arguments, sentence
 from gpuward.model.plan import Counts
-from gpuward.model.policy import UpgradePolicy
+from gpuward.model.policy import DrainSettings, UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.record import Record
 from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
@@ -157,6 +157,15 @@ def test_a_label_set_by_hand_never_takes_an_administrators_cordon(label: State) 
     assert end.plan.nodes["n0"].state is State.DONE
     assert end.end.nodes["n0"].unschedulable
     assert not [a for _, plan in end.history for a in plan.actions if isinstance(a, PatchNode) and a.unschedulable is False]
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("label", sorted(UNDISTURBED))
+def test_a_label_set_by_hand_evicts_nobody_while_upgrades_are_off(label: State, known: bool) -> None:
+    """Nor where another driver pod serves the node than the one that is remembered, as after it was deleted by hand."""
+    view = node(state=label, remembers=record(State.DONE, pods=("uid-earlier",)) if known else None)
+    answer = ask(view, NEW, FRESH, gpu_pod(), policy=policy(auto_upgrade=False, drain=DrainSettings(enable=True)))
+    assert (answer.plan.actions, answer.state, answer.reason) == ((), label, Reason.PAUSED)
 
 
 def test_a_node_set_to_failed_by_hand_stays_so() -> None:

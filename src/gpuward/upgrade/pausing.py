@@ -58,9 +58,10 @@ def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgr
         if node.loaded and node.driver_pods == 1 and not (node.driver_leaving or policy.invalid):
             return _left_to_nobody(node, now)
         return pause(node, unfinished(node) or paused, now)
-    come = has_come(node)
+    # A label that somebody set by hand begins an upgrade that is to replace the driver pod of now, and evicts for it.
+    come = has_come((begun := begin(node, now)).node)
     if come or state in _GENTLE or (state is State.POD_RESTART_REQUIRED and node.driver_ready):
-        path = walk(begin(node, now), policy, now, within=_GENTLE | _ON_THE_WAY if come else _GENTLE)
+        path = walk(begun, policy, now, within=_GENTLE | _ON_THE_WAY if come else _GENTLE)
         if path.hold is None and path.node.state in IN_PROGRESS:
             return msgspec.structs.replace(path, hold=_off(path.node, policy))
         return path
