@@ -140,6 +140,18 @@ def test_a_node_that_has_lost_its_driver_and_gets_no_other_stays_cordoned_and_sa
     scenario()
 
 
+@on_stage(gpu_nodes=2)
+async def test_the_log_tells_of_no_deleted_nvidiadriver_where_there_never_was_one(stage: Stage) -> None:
+    await by_policy(stage)
+    stage.sandbox.faults.add(Fault(FaultKind.STUCK_TERMINATING, pod="train-*"))
+    await stage.until(lambda: State.POD_DELETION_REQUIRED in stage.states().values())
+    said = len(stage.log)
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await stage.until(lambda: not stage.cordons())
+    told = [line["msg"] for line in stage.log[said:] if "into service" in line["msg"]]
+    assert told == ["Node that no NVIDIADriver has goes back into service"]
+
+
 @pytest.mark.parametrize("edited", ["record", "label"])
 def test_a_node_that_loses_its_driver_for_good_is_given_back_though_somebody_meddled_with_it(edited: str) -> None:
     """Whose driver it had, and that no other comes, is known after that, too."""
