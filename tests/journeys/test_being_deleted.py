@@ -8,6 +8,7 @@ from gpuward import names
 from gpuward.kube import resources
 from tests.journeys.looking import condition_of, explanation_of, headline_of
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage, policy
+from tests.journeys.test_hosts_left import OURS
 from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver
 from tests.journeys.test_validation_off import MODES, ask_for_another, installed
 from tests.journeys.test_withheld import set_driver, torn, with_notebooks
@@ -247,3 +248,21 @@ async def test_a_rolloutpolicy_that_is_being_deleted_is_in_force_no_more(stage: 
     await stage.rest(30)
     assert told() == {"one": ("ignored", f"{going}: RolloutPolicy two is in force"),
                       "two": ("active", "driver upgrades follow it")}
+
+
+@on_stage(gpu_nodes=2)
+async def test_nodes_are_not_said_to_go_to_an_nvidiadriver_that_brings_no_driver_to_them(stage: Stage) -> None:
+    """One for hosts selects nodes with containers: they lose their driver, and get none of it."""
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await label_pools(stage, a="gpu-1 gpu-2")
+    await make(stage, nvidia_driver("a"), nvidia_driver("h", default=True, **OURS))
+    await stage.until(lambda: stage.drivers() == [OLD])
+    await with_notebooks(stage)
+    await stage.user.delete(resources.NVIDIA_DRIVERS, "a", propagation="Background")
+    await stage.rest(2)
+    why = "once it is emptied, as NVIDIADriver h, which is for"
+    headline = await headline_of(stage)
+    assert "NVIDIADriver a was deleted: " in headline
+    assert f"the driver, each {why} them, is of type vgpu-host-manager" in headline
+    assert (await explanation_of(stage, "gpu-1")).policy == (
+        f"NVIDIADriver a, which is deleted: this node loses the driver {why} it, is of type vgpu-host-manager")

@@ -76,6 +76,8 @@ def why_refused(drivers: PoliciesInForce, driver: str) -> str:
 
 def endings(drivers: PoliciesInForce, snapshot: Snapshot) -> tuple[str, ...]:
     """Return which NVIDIADrivers are being deleted that have nodes of their own, or leave some to nobody, and what keeps them."""
+    if not drivers.going:  # it is asked in each pass
+        return ()
     owners = {node.labels.get(names.DRIVER_OWNER) for node in snapshot.nodes.values()}
     left = frozenset(each.view.name for node in drivers.owners for each in left_by(node, drivers, snapshot))
     upgrades = {each.driver: each for each in drivers.upgrades if each.going}
@@ -105,17 +107,30 @@ def becomes(policy: UpgradePolicy, drivers: PoliciesInForce, snapshot: Snapshot,
     if not policy.auto_upgrade:
         return f": {_nodes(len(nodes), only, 'keeps', 'keep')} the driver, as upgrades are off"
     when = "once nothing uses it" if policy.free_only else "once it is emptied"
+    wrong = _of_another_type(policy, drivers)
     told = [f"{_nodes(count, only, 'goes', 'go')} to NVIDIADriver {name}{_each(count)} {when}"
-            for name, count in sorted(counts.items())]
-    told += [f"{_nodes(lost, only, 'loses', 'lose')} the driver{_each(lost)} {when}, as no other NVIDIADriver is for "
-             f"{'it' if lost == 1 else 'them'}"] if lost else []
+            for name, count in sorted(counts.items()) if name not in wrong]
+    ways = [(f"NVIDIADriver {name}, which is for {_them(count)}, is of type {wrong[name]}", count)
+            for name, count in sorted(counts.items()) if name in wrong]
+    ways += [(f"no other NVIDIADriver is for {_them(lost)}", lost)] if lost else []
+    told += [f"{_nodes(count, only, 'loses', 'lose')} the driver{_each(count)} {when}, as {why}" for why, count in ways]
     whose = "it is" if kept == 1 else "they are"
     told += [f"{_nodes(kept, only, 'waits', 'wait')} until it is clear whose {whose}"] if kept else []
     return f": {'; '.join(told)}"
 
 
+def _of_another_type(policy: UpgradePolicy, drivers: PoliciesInForce) -> dict[str, str]:
+    """Return the types of the NVIDIADrivers that bring no driver to the nodes of one that goes: only one of the two is for hosts."""
+    hosts = any(each.claim.is_for_hosts for each in drivers.going if each.view.name == policy.driver)
+    return {claim.name: claim.driver_type for claim in drivers.claims if claim.driver_type and claim.is_for_hosts is not hosts}
+
+
 def _each(count: int) -> str:
     return "" if count == 1 else ", each"
+
+
+def _them(count: int) -> str:
+    return "it" if count == 1 else "them"
 
 
 def _nodes(count: int, only: str, one: str, several: str) -> str:
