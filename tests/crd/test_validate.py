@@ -78,6 +78,13 @@ def test_tolerations(toleration: dict[str, Any], refused: list[str]) -> None:
     assert driver_problems({"tolerations": [toleration]}) == [f"spec.tolerations[0].{field}" for field in refused]
 
 
+def test_a_cut_off_digest_of_a_precompiled_driver_has_one_problem_which_asks_for_no_digest() -> None:
+    spec = {"driver": {"repository": "nvcr.io/nvidia", "image": "driver", "version": "sha256:1f", "usePrecompiled": True}}
+    body = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "spec": spec}
+    (problem,) = validate.cluster_policy(cluster_policy(body))
+    assert (problem.field, problem.fix.partition(":")[0]) == ("spec.driver.version", "write a tag")
+
+
 @pytest.mark.parametrize(("part", "value", "fix"), [
     ("version", "595.91.08 ", "write 595.91.08, without spaces"), ("version", "\t595.91.08", "write 595.91.08, without spaces"),
     ("version", "595.91.08\n", "write 595.91.08, without spaces"), ("version", "595 91", "write a tag of letters"),

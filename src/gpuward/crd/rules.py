@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -79,12 +79,21 @@ def image_without_fallback(repository: str, image: str, version: str, path: str)
     yield from named_in_parts(repository, image, version, path)
 
 
+NO_DIGEST: Final = "write a tag: with usePrecompiled each kernel has an image of its own, so there is no one digest"
+
+
+def without_contradiction(problems: Iterable[PolicyError]) -> list[PolicyError]:
+    """Leave out what asks for a digest in a field where none may be."""
+    found = list(problems)
+    tags = {problem.field for problem in found if problem.fix == NO_DIGEST}
+    return [problem for problem in found if problem.field not in tags or problem.fix == NO_DIGEST]
+
+
 def tag_to_extend(version: str, image: str, path: str) -> Iterator[PolicyError]:
     """Refuse a digest where the kernel version must be appended to the tag."""
     for field, text in (("version", version), ("image", image)):
         if _DIGEST in text:
-            fix = "write a tag: with usePrecompiled each kernel has an image of its own, so there is no one digest"
-            yield PolicyError(f"{path}.{field}", text, fix)
+            yield PolicyError(f"{path}.{field}", text, NO_DIGEST)
 
 
 def daemonset_limit(text: str, path: str) -> Iterator[PolicyError]:

@@ -35,12 +35,13 @@ _NO_SIDECAR: Final = "turn it off, or usePrecompiled: its module has to be built
 
 def cluster_policy(policy: ClusterPolicy) -> list[PolicyError]:
     """Return everything in a ClusterPolicy that cannot be followed, in the order of its sections."""
-    return [problem for rule in _CLUSTER_POLICY_RULES for problem in rule(policy.spec)]
+    return rules.without_contradiction(problem for rule in _CLUSTER_POLICY_RULES for problem in rule(policy.spec))
 
 
 def nvidia_driver(driver: NVIDIADriver) -> list[PolicyError]:
     """Return everything in an NVIDIADriver that cannot be followed; conflicts between several are not its fault."""
-    return [*_driver_name(driver.name), *(problem for rule in _NVIDIA_DRIVER_RULES for problem in rule(driver.spec))]
+    found = (problem for rule in _NVIDIA_DRIVER_RULES for problem in rule(driver.spec))
+    return [*_driver_name(driver.name), *rules.without_contradiction(found)]
 
 
 def _daemonsets(spec: ClusterPolicySpec) -> Iterator[PolicyError]:
