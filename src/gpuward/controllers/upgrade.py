@@ -129,7 +129,9 @@ class UpgradeLog:
     def _log_rollout(self, plan: Plan) -> None:
         """Tell when something else holds the rollout as a whole than before, or nothing any more."""
         reason = rollout.reason_of(plan) if plan.nodes else ""
-        if reason in rollout.HOLDS_ALL and reason != self._holds_all:
+        if reason == Reason.PAUSED and any(hold.reason is Reason.NO_POLICY for hold in plan.holds.values()):
+            reason = str(Reason.NO_POLICY)
+        if reason in {*rollout.HOLDS_ALL, str(Reason.NO_POLICY)} and reason != self._holds_all:
             self._log.info("Driver upgrade is held", reason=reason, message=rollout.rollout_of(plan).message)
             self._holds_all = reason
         elif reason in rollout.GOES_ON and self._holds_all:
