@@ -9,6 +9,7 @@ from gpuward.kube import resources
 from gpuward.kube.http.stats import RequestKey
 from gpuward.model.record import decode_record
 from gpuward.model.states import State
+from tests.journeys.looking import status_of
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, blind_to_budgets, on_stage, policy
 
 ONE = {"maxUnavailable": "100%", "maxParallelUpgrades": 1}
@@ -96,6 +97,8 @@ async def test_a_second_policy_is_ignored_until_the_first_is_gone(stage: Stage) 
     second["spec"]["driver"]["version"] = NEW
     await stage.user.create(resources.CLUSTER_POLICIES, second)
     await stage.until(lambda: stage.policy_status("second").get("state") == "ignored")
+    told = f"ClusterPolicy second is ignored: {POLICY}, which is older, is in force"
+    assert told in (await status_of(stage))["warnings"]
     await stage.rest(120)
     assert stage.drivers() == [OLD]
     await stage.user.delete(resources.CLUSTER_POLICIES, POLICY)

@@ -46,8 +46,8 @@ def warnings(policies: PoliciesInForce, plan: Plan, snapshot: Snapshot, now: flo
     nodes = [name for name in sorted(plan.nodes) if offers_unserved(name, plan, snapshot)]
     offer = "offers" if len(nodes) == 1 else "offer"
     told = (f"{listed(nodes, _MOST)} {offer} GPUs that no driver pod serves: gpuward explain {one}" for one in nodes[:1])
-    settings = (*_lingering(policies), *unbounded(policies.upgrades, plan, snapshot), *unread_words(policies),
-                *_empty_waves(policies, plan))
+    settings = (*_lingering(policies), *_ignored(policies, snapshot), *unbounded(policies.upgrades, plan, snapshot),
+                *unread_words(policies), *_empty_waves(policies, plan))
     unmade = (message for _, message in told_of_unmounted(unmounted(policies.policy, snapshot), snapshot.namespace))
     of_nodes = (*_taken_away(snapshot), *_without_plugin(policies.policy, plan, snapshot),
                 *_without_toolkit(policies.policy, plan, snapshot), *_without_layout(plan, snapshot, now),
@@ -110,6 +110,14 @@ def _lingering(policies: PoliciesInForce) -> Iterator[str]:
     view = policies.policy.rollout.view
     if view is not None and view.gone:
         yield f"RolloutPolicy {view.name} was deleted: it holds what it held for a minute, and then the defaults are in force"
+
+
+def _ignored(policies: PoliciesInForce, snapshot: Snapshot) -> Iterator[str]:
+    view = policies.policy.view
+    others = [other.name for other in snapshot.policies if view is not None and not other.deleting and other.uid != view.uid]
+    if view is not None and others:
+        are = "is" if len(others) == 1 else "are"
+        yield f"ClusterPolicy {listed(others, _MOST)} {are} ignored: {view.name}, which is older, is in force"
 
 
 def _of_kernels(policies: PoliciesInForce, snapshot: Snapshot) -> Iterator[str]:
