@@ -120,7 +120,7 @@ def becomes(policy: UpgradePolicy, drivers: PoliciesInForce, snapshot: Snapshot,
 
 
 def _of_another_type(policy: UpgradePolicy, drivers: PoliciesInForce) -> dict[str, str]:
-    """Return the types of the NVIDIADrivers that bring no driver to the nodes of one that goes: only one of the two is for hosts."""
+    """Return the types of the NVIDIADrivers without a driver for the nodes of one that goes: only one of the two is for hosts."""
     hosts = any(each.claim.is_for_hosts for each in drivers.going if each.view.name == policy.driver)
     return {claim.name: claim.driver_type for claim in drivers.claims if claim.driver_type and claim.is_for_hosts is not hosts}
 
