@@ -6,11 +6,15 @@ from gpuward import names
 from gpuward.kube import resources
 from gpuward.model.explain import sentence
 from gpuward.model.history import history_of
+from gpuward.model.states import State
+from gpuward.sandbox.faults import FaultKind
+from kubesandbox.sim.faults import Fault
 from tests.journeys.maintenance_operator import MaintenanceOperator, watch_evictions
 from tests.journeys.stage import OLD, Stage, on_stage
 from tests.journeys.test_node_maintenance import ASKED, noted
 from tests.journeys.test_removed import MODES, installed, users
 from tests.journeys.test_rolloutpolicy import apply
+from tests.journeys.test_waves import abort, resume
 from tests.journeys.test_windows import ask, window
 
 
@@ -76,3 +80,30 @@ async def test_windows_without_leave_do_not_fill_what_a_node_remembers(stage: St
     await stage.upgraded(within=3600)
     assert len(history_of(stage.node("gpu-1")["metadata"]["annotations"].get(names.UPGRADE_HISTORY))) == 1
     operator.stop()
+
+
+@MODES
+def test_a_node_that_failed_is_not_put_into_service_as_the_rollout_is_aborted_before_its_leave_comes(mode: str) -> None:
+    """Nobody has touched its driver in this attempt: it is the new one, which is not validated."""
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        await installed(stage, mode)
+        operator = MaintenanceOperator.installed(stage)
+        await apply(stage, interop=ASKED, retries=3, retryBackoff="30s", stateTimeouts={"validation": "2m"})
+        await stage.rest(5)
+        stage.sandbox.faults.add(Fault(FaultKind.VALIDATOR_NEVER_READY))
+        await ask(stage, mode)
+        await stage.until(lambda: State.FAILED in stage.states().values(), within=3600)
+        operator.parallel = 0
+        node = next(name for name, state in stage.states().items() if state == State.FAILED)
+        await stage.until(lambda: stage.hold(node) == "MaintenanceAwaited", within=7200)
+        await abort(stage)
+        await stage.rest(60)
+        assert (stage.hold(node), stage.cordons()) == ("Aborted", [node])
+        stage.sandbox.faults.clear()
+        operator.parallel = 1
+        await resume(stage)
+        await stage.until(lambda: stage.all_are(State.DONE) and not stage.cordons(), within=7200)
+        operator.stop()
+
+    scenario()

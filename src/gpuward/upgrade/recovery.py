@@ -32,6 +32,16 @@ def was_spared(node: NodeFacts, reached: State) -> bool:
     return bool(node.live_validators) and not node.older_validators and all(pod.ready for pod in node.live_validators)
 
 
+def is_in_doubt(node: NodeFacts) -> bool:
+    """Tell whether a node under way was admitted with a driver that an earlier upgrade left, or that somebody wants replaced, and
+    that no validator confirms.
+    """
+    if not node.record.forced:
+        return False
+    confirmed = all(pod.ready for pod in node.live_validators) and (bool(node.live_validators) or node.record.failure is None)
+    return not (node.loaded and confirmed)
+
+
 def replacement_refusal(node: NodeFacts) -> Refusal | None:
     """Return that the API server does not let the driver pod be replaced."""
     if node.driver is None or node.driver.deleting:

@@ -11,7 +11,7 @@ from gpuward.model.removal import NO_DRIVER
 from gpuward.model.states import MAINTENANCE, UNDISTURBED, State
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.opportunities import evicts_nobody
-from gpuward.upgrade.recovery import unvalidated
+from gpuward.upgrade.recovery import is_in_doubt, unvalidated
 from gpuward.upgrade.step import Move, Step, step
 from gpuward.upgrade.words import aborted
 
@@ -60,8 +60,10 @@ def has_users(node: NodeFacts) -> bool:
 
 
 def back_in_the_queue(node: NodeFacts) -> Move:
-    """Return the way of a node whose driver nobody has touched back to those that wait, and into service."""
-    ours = not node.cordon_is_foreign and node.record.cordon is CordonOwner.GPUWARD
+    """Return the way of a node whose driver nobody has touched back to those that wait, and into service: not one that is tried
+    again, and whose driver may be what failed.
+    """
+    ours = not node.cordon_is_foreign and node.record.cordon is CordonOwner.GPUWARD and not is_in_doubt(node)
     return Move(State.UPGRADE_REQUIRED, uncordon=ours, annotations=_removal(node, names.WAIT_FOR_JOBS_SINCE))
 
 
