@@ -9,13 +9,17 @@ import msgspec
 import pytest
 
 from gpuward import names
+from gpuward.errors import BadRequest
 from gpuward.kube import resources
-from kubesandbox.messages import Answer, Request, Stream
-from tests.journeys.looking import row_of
+from kubesandbox.messages import Answer, Request, Stream, refusal
+from tests.journeys.looking import condition_of, row_of
 from tests.journeys.stage import NEW, OLD, Object, Stage, on_stage
 from tests.journeys.test_images import BAD, WithRegistry
+from tests.journeys.test_nvidiadriver import make, nvidia_driver, set_driver
+from tests.journeys.test_withheld import torn, with_notebooks
 
 Mutation = Callable[[Object], object]
+ROLLING = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}
 PROXY = {"name": "proxy", "image": "registry.example/proxy:1.9.2"}
 
 
@@ -33,15 +37,23 @@ def tolerated(pod: Object) -> None:
 
 
 def behind(stage: Stage, mutation: Mutation) -> list[str]:
-    """Let a webhook change the driver's DaemonSet with every write of it; return the methods of these, as they come."""
+    """Let a webhook change the pods of the driver's DaemonSet with every write of it; return the methods of these."""
+    return changed(stage, lambda spec: mutation(spec["template"]["spec"]))
+
+
+def changed(stage: Stage, mutation: Mutation, *, app: str = names.DRIVER_APP, takes_dry_runs: bool = True) -> list[str]:
+    """Let a webhook change a DaemonSet of drivers with every write of it; return the methods of these."""
     written: list[str] = []
 
     def webhook(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
         body = json.loads(request.body) if request.method in ("POST", "PUT") and "/daemonsets" in request.path else {}
-        if body.get("metadata", {}).get("name") != names.DRIVER_APP:
+        if not body.get("metadata", {}).get("name", "").startswith(app):
             return proceed()
-        written.append(request.method)
-        mutation(body["spec"]["template"]["spec"])
+        tried = "dryRun" in request.query
+        if tried and not takes_dry_runs:
+            return refusal(BadRequest("admission webhook \"a.example\" does not support dry run"))
+        written.extend([] if tried else [request.method])
+        mutation(body["spec"])
         object.__setattr__(request, "body", msgspec.json.encode(body))
         return proceed()
 
@@ -78,3 +90,44 @@ async def test_the_image_of_the_driver_is_asked_for_and_not_that_of_a_container_
     await stage.until(lambda: {stage.hold(node) for node in stage.states()} == {"ImageMissing"}, 60)
     await stage.rest(600)
     assert (stage.drivers(), stage.cordons()) == ([OLD], [])
+
+
+def rolled(spec: Object) -> None:
+    spec["updateStrategy"] = ROLLING
+
+
+@pytest.mark.parametrize("mode", ["plain", "nvidiadriver"])
+def test_no_driver_is_replaced_at_once_by_a_strategy_that_a_webhook_sets(mode: str) -> None:
+    """The write that brings another driver would have all driver pods replaced by the controller of their DaemonSet."""
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        if mode == "nvidiadriver":
+            await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+            await make(stage, nvidia_driver("default", default=True))
+        await stage.installed()
+        await with_notebooks(stage)
+        (app,) = {pod["metadata"]["labels"]["app"] for pod in stage.pods() if pod["metadata"]["labels"].get(
+            names.COMPONENT_LABEL) == names.DRIVER_COMPONENT}
+        written = changed(stage, rolled, app=app)
+        if mode == "nvidiadriver":
+            await set_driver(stage, "default", {"version": NEW})
+        else:
+            await stage.upgrade_to()
+        await stage.rest(600)
+        assert (written, torn(stage), stage.drivers(), stage.cordons()) == ([], [], [OLD], [])
+        status, reason, message = condition_of(stage)
+        assert (status, reason) == ("False", "DriverNotApplied")
+        assert "a webhook makes RollingUpdate of its updateStrategy OnDelete" in message
+        stage.transport.interfere = lambda request, proceed: proceed()
+        await stage.upgraded()
+        assert torn(stage) == []
+
+    story()
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_webhook_that_takes_no_dry_runs_keeps_no_driver_away(stage: Stage) -> None:
+    changed(stage, lambda spec: tolerated(spec["template"]["spec"]), takes_dry_runs=False)
+    await stage.installed()
+    await stage.upgrade_to()
+    await stage.upgraded()

@@ -13,6 +13,7 @@ import msgspec
 from gpuward import errors, names
 from gpuward.execute.contains import contains
 from gpuward.execute.pods import last_look, look_for_pods
+from gpuward.execute.strategy import check_strategy
 from gpuward.execute.world import CalledOff, World, is_refusal, settle_after
 from gpuward.kube import resources
 from gpuward.kube.cache.cache import Cache
@@ -121,8 +122,9 @@ def _editor(found: Mapping[str, Any]) -> str:
 async def _create(world: World, gvr: GVR, action: ApplyObject) -> _Applied:
     if action.again:
         await _look_at_owner(world, action)
-    world.check_acting()
     try:
+        await check_strategy(world.cluster.client, gvr, action.body, is_new=True)
+        world.check_acting()
         return _Applied(await world.cluster.client.create(gvr, action.body))
     except errors.AlreadyExists:
         if action.kind == "ServiceAccount":
@@ -156,7 +158,7 @@ async def _replace(world: World, gvr: GVR, action: ApplyObject) -> _Applied:
         return await _take_over(world, gvr, action)
     if action.verify or action.kind == "Service":
         return await _replace_read(world, gvr, action)
-    return _Applied(await world.cluster.client.replace(gvr, _at(action.body, action.version, {})))
+    return _Applied(await _replaced(world, gvr, _at(action.body, action.version, {})))
 
 
 async def _replace_read(world: World, gvr: GVR, action: ApplyObject) -> _Applied:
@@ -165,9 +167,14 @@ async def _replace_read(world: World, gvr: GVR, action: ApplyObject) -> _Applied
     live = found.object()
     if live["metadata"].get("deletionTimestamp") or contains(live, action.body):  # written anew it would lose its finalizers
         return _Applied(found, wrote=False)
-    world.check_acting()
-    answer = await world.cluster.client.replace(gvr, _at(action.body, live["metadata"]["resourceVersion"], live))
+    answer = await _replaced(world, gvr, _at(action.body, live["metadata"]["resourceVersion"], live))
     return _Applied(answer, instead=live)
+
+
+async def _replaced(world: World, gvr: GVR, body: Mapping[str, Any]) -> Answer:
+    await check_strategy(world.cluster.client, gvr, body, is_new=False)
+    world.check_acting()
+    return await world.cluster.client.replace(gvr, body)
 
 
 async def _take_over(world: World, gvr: GVR, action: ApplyObject) -> _Applied:

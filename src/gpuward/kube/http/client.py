@@ -167,10 +167,11 @@ class Client:
         query = MANAGED | ({"dryRun": "All"} if dry_run else {})
         return await self._send("create", path, str(resource), body=_encode(obj), query=query)
 
-    async def replace(self, resource: GVR, obj: Mapping[str, Any], *, subresource: str = "") -> Answer:
+    async def replace(self, resource: GVR, obj: Mapping[str, Any], *, subresource: str = "", dry_run: bool = False) -> Answer:
         """Replace a whole object. Its metadata.resourceVersion, when set, is a precondition (errors.Conflict)."""
         path = resource.path(_namespace(obj), _name(obj), subresource)
-        return await self._send("update", path, _label(resource, subresource), body=_encode(obj), query=MANAGED)
+        query = MANAGED | ({"dryRun": "All"} if dry_run else {})
+        return await self._send("update", path, _label(resource, subresource), body=_encode(obj), query=query)
 
     async def patch_json(
         self,
