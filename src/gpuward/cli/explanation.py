@@ -41,7 +41,7 @@ from gpuward.report.kernels import NODE, told_of_kernel
 from gpuward.report.nodes import NOTHING_GOES_ON, NodeReport, node_reports
 from gpuward.report.takenup import not_taken_up
 from gpuward.report.versions import loaded_version
-from gpuward.report.warned import told_of_layout, told_of_plugin, told_of_skip, told_of_unserved
+from gpuward.report.warned import told_of_layout, told_of_plugin, told_of_request, told_of_skip, told_of_unserved
 from gpuward.upgrade.at_its_time import at_its_time
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.facts_cache import gather
@@ -115,7 +115,7 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
                *([f"{UNCORDONED}: new pods may come to it"] if lacks_cordon(node) else []),
                *(told.replace(NODE, "this node") for told in told_of_kernel(node, picture.drivers.placing)),
                *told_of_unserved(name, plan, snapshot), *told_of_plugin(node, picture.active), *told_of_skip(node),
-               *told_of_layout(node, plan.nodes[name].hold),
+               *told_of_request(node), *told_of_layout(node, plan.nodes[name].hold),
                *_notes(facts, picture, knows_budgets)),
         remedies=(*own_toolkits(node, picture, upgrades),
                   *_commanded(remedies(snapshot, upgrades, picture.now, name), picture, upgrades, node),

@@ -57,6 +57,12 @@ def remembered(key: str, value: str) -> str:
     return f"{key}={value}"
 
 
+def is_known(node: NodeView, key: str) -> bool:
+    """Tell whether a node has the label by which domains go, or had it when it served last."""
+    record = node.record
+    return bool(node.labels.get(key)) or (record is not None and record.domain.startswith(remembered(key, "")))
+
+
 def domains_of(node: NodeView, record: Record, key: str) -> tuple[str, ...]:
     """Return the domains that a node is in: by its label, and by what it was in when it served last. One that it is in by neither
     is its own, by a name that no label has.

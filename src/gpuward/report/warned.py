@@ -40,8 +40,8 @@ _CORDON = "until then `kubectl cordon` keeps pods away that would find none"
 def warnings(policies: PoliciesInForce, plan: Plan, snapshot: Snapshot, now: float = math.inf) -> tuple[str, ...]:
     """Return what is to be said of limits that bound nothing, of annotations that cannot be read, of ConfigMaps that pods wait
     for, of nodes that offer GPUs which no driver pod serves or whose driver people took away under pods, of nodes without a
-    device plugin or container toolkit, of labels that skip nothing, and of nodes on which discovery sees no GPU, or of which it
-    says nothing.
+    device plugin or container toolkit, of labels that skip nothing and annotations that ask for nothing, and of nodes on which
+    discovery sees no GPU, or of which it says nothing.
     """
     nodes = [name for name in sorted(plan.nodes) if offers_unserved(name, plan, snapshot)]
     offer = "offers" if len(nodes) == 1 else "offer"
@@ -51,7 +51,8 @@ def warnings(policies: PoliciesInForce, plan: Plan, snapshot: Snapshot, now: flo
     unmade = (message for _, message in told_of_unmounted(unmounted(policies.policy, snapshot), snapshot.namespace))
     of_nodes = (*_taken_away(snapshot), *_without_plugin(policies.policy, plan, snapshot),
                 *_without_toolkit(policies.policy, plan, snapshot), *_without_layout(plan, snapshot, now),
-                *_unskipped(plan, snapshot), *_of_kernels(policies, snapshot), *_lost(plan, snapshot), *_silent(plan, snapshot))
+                *_unskipped(plan, snapshot), *_unasked(plan, snapshot), *_of_kernels(policies, snapshot), *_lost(plan, snapshot),
+                *_silent(plan, snapshot))
     left = told_of_left(snapshot) if policies.policy.view is None else ()
     return (*settings, *unmade, *told, *of_nodes, *left)
 
@@ -136,6 +137,28 @@ def told_of_skip(node: NodeView) -> tuple[str, ...]:
     value = node.labels[names.UPGRADE_SKIP]
     return (f"the label {names.UPGRADE_SKIP}={value} does not keep it from upgrades: only `true` does; "
             f"`gpuward skip {quote(node.name)}` sets that",)
+
+
+def _asks_nothing(node: NodeView) -> bool:
+    """Tell whether somebody may have meant to ask for an upgrade by a value that does not: NVIDIA's is `true` alone."""
+    value = node.annotations.get(names.UPGRADE_REQUESTED, "")
+    return value not in ("", "true") and value.lower() != "false"
+
+
+def _unasked(plan: Plan, snapshot: Snapshot) -> Iterator[str]:
+    nodes = [name for name in sorted(plan.nodes) if name in snapshot.nodes and _asks_nothing(snapshot.nodes[name])]
+    for one in nodes[:1]:
+        yield (f"no upgrade of {listed(nodes, _MOST)} is asked for by the annotation "
+               f"{names.UPGRADE_REQUESTED}={snapshot.nodes[one].annotations[names.UPGRADE_REQUESTED]}: only `true` asks for one")
+
+
+def told_of_request(node: NodeView) -> tuple[str, ...]:
+    """Return what is to be said of such a node, nothing of any other."""
+    if not _asks_nothing(node):
+        return ()
+    value = node.annotations[names.UPGRADE_REQUESTED]
+    return (f"the annotation {names.UPGRADE_REQUESTED}={value} asks for no upgrade: only `true` does; "
+            f"`kubectl annotate node {quote(node.name)} {names.UPGRADE_REQUESTED}=true --overwrite` sets that",)
 
 
 def _empty_waves(policies: PoliciesInForce, plan: Plan) -> Iterator[str]:

@@ -48,7 +48,10 @@ def why_unmanaged(
         said = f"its host has a driver of its own, as its label {names.DEPLOY_DRIVER}={names.PRE_INSTALLED} says"
         return f"{said}{_loaded_on(node, snapshot)}"
     if lacking := missing_labels(node, drivers):
-        return f"no driver DaemonSet is meant for it: {lacking}{_loaded_on(node, snapshot)}"
+        unwanted = node.labels.get(names.DEPLOY_OPERANDS) == "false"
+        why = (f"its label {names.DEPLOY_OPERANDS}=false says that it is to have nothing of the GPU stack" if unwanted
+               else f"no driver DaemonSet is meant for it: {lacking}")
+        return f"{why}{_loaded_on(node, snapshot)}"
     return "no driver pod runs on it yet"
 
 
