@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from gpuward import names
+from gpuward.cli.status import Choice
 from gpuward.kube import resources
+from tests.journeys.looking import looking, screen_of
 from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_nvidiadriver import make, nvidia_driver
 from tests.journeys.test_operand_fails import explained
@@ -48,3 +51,33 @@ async def test_an_image_of_the_validator_is_sought_in_the_settings_of_the_valida
     assert any("container driver-validation: it must exist" in one for one in told)
     for line in (line for one in told for line in one.splitlines() if "-validation: it must exist" in line):
         assert line.endswith("(its settings are spec.validator of the ClusterPolicy)")
+
+
+@on_stage(gpu_nodes=3)
+async def test_nodes_behind_one_that_gets_no_driver_pod_do_not_go_on_by_themselves(stage: Stage) -> None:
+    """The first line called it in trouble, and the one of the waiting nodes said that they go on by themselves."""
+    await stage.installed()
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: "pod-restart-required" in stage.states().values())
+    name = next(name for name, state in stage.states().items() if state == "pod-restart-required")
+    taint = {"key": "acme", "value": "x", "effect": "NoExecute"}
+    taints = [*(stage.node(name)["spec"].get("taints") or ()), taint]
+    await stage.user.patch_merge(resources.NODES, name, {"spec": {"taints": taints}})
+    await stage.until(lambda: not stage.pods(names.DRIVER_APP, name))
+    await stage.rest(700)
+    lines = await screen_of(stage)
+    assert lines[0].endswith("1 under way in trouble")
+    assert "  2 waiting for nodes under way, of which 1 needs somebody to look at it (2 UnavailableLimit)" in lines
+    async with looking(stage) as picture:
+        assert [report.node for report in Choice(held=True).of(picture)] == [name]
+
+
+@on_stage(gpu_nodes=2)
+async def test_the_log_of_an_installation_calls_no_driver_the_wanted_one_before_it_is_loaded(stage: Stage) -> None:
+    await stage.until(lambda: any("no driver to upgrade yet" in line["msg"] for line in stage.log))
+    assert not any(stage.driver(name) for name in ("gpu-1", "gpu-2"))
+    await stage.installed()
+    assert not any("the driver that is wanted" in line["msg"] for line in stage.log)
+    await stage.upgrade_to(NEW)
+    await stage.upgraded()
+    assert sum("runs the driver that is wanted" in line["msg"] for line in stage.log) == 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Final
 
 import structlog
@@ -39,7 +39,9 @@ STARTS: Final = "{n:node starts its|nodes start their} upgrade to driver {driver
 LOSES: Final = "{n:node is|nodes are} to lose the driver, and none comes after it"
 STARTS_LOSING: Final = "{n:node starts|nodes start} to lose the driver, and none comes after it"
 GIVEN_BACK: Final = "{n:node that no NVIDIADriver has goes|nodes that no NVIDIADriver has go} back into service"
-PULLS: Final = "{n:node has|nodes have} the images of the next driver pulled before the upgrade"
+PULLS: Final = "{n:node begins|nodes begin} to pull the images of the next driver, before the upgrade"
+NOT_YET: Final = "{n:node has|nodes have} no driver to upgrade yet"
+"""What is said of nodes that enter `upgrade-done` before a driver is loaded and validated there, as in an installation."""
 NOTICED: Final = "{n:node is|nodes are} given notice before pods are evicted"
 TAKEN_BACK: Final = "{n:node has|nodes have} no notice any more: no pods are evicted for now"
 PULLED: Final = "{n:node has|nodes have} the images of the next driver"
@@ -167,11 +169,13 @@ class UpgradeLog:
         starting = [patch.node.name for patch in patches if State.UPGRADE_REQUIRED in patch.entered]
         drivers = wanted_versions(starting, seen.snapshot, seen.policies) if starting else {}
         told = _without_another(starting, seen.snapshot, seen.policies)
-        for (entered, change, driver, without), nodes in alike(_steps(patches, drivers, told)).items():
+        plan = seen.decision or Plan()
+        driverless = {name for name, status in plan.nodes.items() if not status.up_to_date}
+        for (entered, change, driver, instead), nodes in alike(_steps(patches, drivers, told, driverless)).items():
             last = entered[-1]
             starts = last is not State.UPGRADE_REQUIRED
             text = STARTS if driver and starts else STEPS.get(last, GOES_ON)
-            text = text if without is None else STARTS_LOSING if starts and without is LOSES else without
+            text = text if instead is None else STARTS_LOSING if starts and instead is LOSES else instead
             log = self._log.warning if last is State.FAILED else self._log.info
             line = headline(text, nodes, driver=driver, state=last).rstrip()
             log(line, **named(nodes), states=[str(state) for state in entered], change=change)
@@ -191,12 +195,15 @@ def _without_another(nodes: Sequence[str], snapshot: Snapshot, policies: Policie
 _Step = tuple[tuple[State, ...], str, str, str | None]
 
 
-def _steps(patches: Iterable[PatchNode], drivers: Mapping[str, str], told: Mapping[str, str]) -> Iterator[tuple[_Step, str]]:
-    """Yield what happened to each node: the states that it entered, from where to where, and for which driver, or without one."""
+def _steps(patches: Iterable[PatchNode], drivers: Mapping[str, str], told: Mapping[str, str], driverless: Set[str]
+           ) -> Iterator[tuple[_Step, str]]:
+    """Yield what happened to each node: the states that it entered, from where to where, for which driver, and what else is said
+    of one that starts (`told`), or that has nothing to be upgraded.
+    """
     for patch in patches:
         name, starts = patch.node.name, State.UPGRADE_REQUIRED in patch.entered
-        without = told.get(name) if starts else None
-        yield (patch.entered, patch.why, "" if without or not starts else drivers.get(name, ""), without), name
+        instead = told.get(name) if starts else NOT_YET if patch.entered == (State.DONE,) and name in driverless else None
+        yield (patch.entered, patch.why, "" if instead or not starts else drivers.get(name, ""), instead), name
 
 
 def _gist(hold: Hold) -> str:

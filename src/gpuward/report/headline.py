@@ -11,12 +11,12 @@ from gpuward.model.approved_plan import PlanDiffers
 from gpuward.model.denials import EvictionForbidden, RefusedElsewhere
 from gpuward.model.edits import TemplateEdited
 from gpuward.model.listing import MOST_NAMED, listed
-from gpuward.model.plan import Hold, NodeStatus, Plan
+from gpuward.model.plan import NodeStatus, Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import PolicyView
-from gpuward.model.waits import FailureBudgetSpent, Limit, NewDriverFails, Starting, WaitsFor
+from gpuward.model.waits import FailureBudgetSpent, Limit, NewDriverFails, WaitsFor
 from gpuward.model.waves import Aborted, ApprovalRequired, WaveEmpty, WaveFailed, WaveNotDone
 from gpuward.model.windows import WindowShut
 from gpuward.operands.decide import has_nfd_labels
@@ -25,7 +25,7 @@ from gpuward.operands.yet_to_go import kept
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.refused import departures, endings, problems_besides, refusal, refusals
 from gpuward.report.behind import behind_stuck_waves
-from gpuward.report.groups import Group, group_of
+from gpuward.report.groups import Group, group_of, is_in_trouble
 
 _STOPS = (Reason.ABORTED, Reason.PLAN_DIFFERS, Reason.FAILURE_BUDGET, Reason.WAVE_FAILED, Reason.WAVE_EMPTY,
           Reason.ANALYSIS_FAILED,
@@ -74,16 +74,10 @@ def further_problems(snapshot: Snapshot, policies: PoliciesInForce) -> tuple[str
 def _bad(plan: Plan) -> str:
     """Count the nodes that somebody has to look at."""
     groups = Counter(map(group_of, plan.nodes.values()))
-    stuck = sum(status.hold is not None and _is_in_trouble(status.hold) and group_of(status) is Group.UNDER_WAY
+    stuck = sum(status.hold is not None and is_in_trouble(status.hold) and group_of(status) is Group.UNDER_WAY
                 for status in plan.nodes.values())
     under_way = f", {stuck} under way in trouble" if stuck else ""
     return "".join(f", {groups[group]} {group}" for group in _BAD if groups[group]) + under_way
-
-
-def _is_in_trouble(hold: Hold) -> bool:
-    """Tell whether a node under way waits for somebody, or for a pod, be it the driver's or not, that is not made or started."""
-    fails = isinstance(hold.what, Starting) and hold.what.trouble.is_more_than_a_start
-    return hold.reason.needs_person or hold.lasts or (fails and hold.reason is Reason.VALIDATOR_STARTING)
 
 
 def _stopped(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> str:

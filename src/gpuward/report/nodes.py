@@ -18,7 +18,7 @@ from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.report.behind import behind_stuck_waves
-from gpuward.report.groups import Group, group_of
+from gpuward.report.groups import Group, group_of, is_in_trouble
 from gpuward.report.versions import loaded_version, wanted_versions
 
 _WORDS: Final = {
@@ -68,6 +68,8 @@ class NodeReport(msgspec.Struct, frozen=True):
     """Whether its driver manager cordoned it, and no upgrade is under way there."""
     pool: str = ""
     """What it is one of: the nodes of an NVIDIADriver, or those with GPUs of one product."""
+    troubled: bool = False
+    """Whether it is under way, and does not go on before somebody has looked at it."""
 
     @property
     def shown(self) -> str:
@@ -142,7 +144,7 @@ def group_reports(reports: Iterable[NodeReport], *, idle: bool = False) -> list[
     for one in reports:
         reasons.setdefault(one.group, Counter())[one.reason] += 1
         cordoned[one.group] += one.cordoned
-        troubled += one.group is Group.UNDER_WAY and _is(one.reason, lambda reason: reason.needs_person)
+        troubled += one.troubled or (one.group is Group.UNDER_WAY and _is(one.reason, lambda reason: reason.needs_person))
         bare += one.group is Group.NOT_READY and one.reason == Reason.DRIVER_POD_MISSING
     def counted(group: Group) -> tuple[tuple[str, int], ...]:
         return () if group is Group.UP_TO_DATE else tuple(each for each in reasons[group].most_common() if each[0])
@@ -185,6 +187,7 @@ def _report(name: str, status: NodeStatus, snapshot: Snapshot | None, wanted: st
         cordoned=status.cordoned and not managers,
         by_driver_manager=status.cordoned and managers,
         pool=pool_of(node) if node is not None else "",
+        troubled=group is Group.UNDER_WAY and hold is not None and is_in_trouble(hold),
     )
 
 
