@@ -371,7 +371,7 @@ def test_pods_that_came_because_somebody_lifted_the_cordon_are_told_by_that(crea
     seen = msgspec.structs.replace(seen, evicted={"n0": {come.owner.uid: Evicted(NOW, ())}})
     failed = Answer(decide(seen, policy(), NOW + 3600))
     assert failed.failure is not None
-    assert ("somebody has lifted the cordon 1 time)" in failed.failure.cause) is named
+    assert ("somebody has lifted the cordon once)" in failed.failure.cause) is named
 
 
 def test_a_removal_that_evicts_nobody_ends_a_drain_that_is_under_way() -> None:

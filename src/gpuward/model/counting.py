@@ -10,12 +10,16 @@ from typing import Final
 _FORMS: Final = re.compile(r"\{(\w+):[^|}]*\|([^}]*)\}")
 
 
+ONCE: Final = "once"
+"""What is written for 1 time."""
+
+
 class _Counting(string.Formatter):
     def format_field(self, value: object, format_spec: str) -> str:
         one, either, many = format_spec.partition("|")
         if not either:
             return str(super().format_field(value, format_spec))
-        return f"{value} {one if value == 1 else many}"
+        return ONCE if value == 1 and one == "time" else f"{value} {one if value == 1 else many}"
 
 
 _COUNTING: Final = _Counting()
