@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpuward import names
 from tools.simulate.known import known_settings, turns_drivers_off
 from tools.simulate.policies import EVERY
-from tools.simulate.waves import is_driver
+from tools.simulate.waves import is_driver, is_promoted
 
 if TYPE_CHECKING:
     from tools.simulate.rules import NodeChange
@@ -36,7 +36,8 @@ def nobody_starts_outside_the_windows(change: NodeChange, world: SimulatedWorld)
     clocks = {world.now(), world.now() + world.offset}
     decided = [now - seconds for now in clocks for seconds in (0.0, UNDER_WAY / 3, 2 * UNDER_WAY / 3, UNDER_WAY)]
     off = any(turns_drivers_off(policy) for policy in change.history.policies(change.writer) if policy is not None)
-    first = _is_first(change, after.target, world) and not off  # no wave tries how nodes are without a driver
+    # No wave tries how nodes are without a driver, and none has to be first after a promotion.
+    first = _is_first(change, after.target, world) and not (off or is_promoted(change, after.target))
     if any(_is_open(windows, at) for spec in settings if spec is not None for windows in _that_may_hold(spec, first)
            for at in decided):
         return None
