@@ -37,6 +37,7 @@ def test_a_node_that_waits_for_leave_as_its_window_shuts_goes_back_into_service(
         await stage.rest(8)
         assert (stage.cordons(), stage.hold("gpu-1")) == ([], "WindowShut")
         assert sentence(stage.operator.plan.holds["gpu-1"]).startswith("the windows of the RolloutPolicy let no node start now")
+        assert any(each.startswith("Its windows shut before its NodeMaintenance was Ready") for each in stage.events("gpu-1"))
         await stage.until(lambda: not operator.objects() and noted(stage) is None)
         operator.parallel = 1
         await stage.restart_operator()

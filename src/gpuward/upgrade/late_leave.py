@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Set
 from functools import partial
+from typing import Final
 
 import msgspec
 
 from gpuward import names
+from gpuward.model.actions import EventText
 from gpuward.model.plan import Hold
 from gpuward.model.reasons import Reason
 from gpuward.model.states import UNDISTURBED
@@ -21,6 +23,8 @@ from gpuward.upgrade.fleet_gates import keeps_to_windows
 from gpuward.upgrade.node_decision import NodeDecision
 from gpuward.upgrade.progress import NodeProgress, apply_move, begin
 from gpuward.upgrade.uncordon import back_in_the_queue
+
+PUT_BACK: Final = "Its windows shut before its NodeMaintenance was Ready: it serves on, and asks again in the next one"
 
 
 def awaits_leave(judged: NodeDecision, fleet: Fleet) -> bool:
@@ -58,4 +62,4 @@ def _put_back(judged: NodeDecision, fleet: Fleet, now: float) -> NodeProgress:
         kept = {key: value for key, value in path.annotations.items() if key != names.UPGRADE_HISTORY}
         path = msgspec.structs.replace(path, annotations=kept)
     shut = Hold(WindowShut(state.changes, state.zone, state.shuts, state.takes, wave), now, state.changes)
-    return msgspec.structs.replace(path, hold=shut)
+    return msgspec.structs.replace(path, hold=shut, events=(*path.events, EventText(PUT_BACK)))
