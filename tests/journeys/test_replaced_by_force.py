@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -152,3 +154,40 @@ async def test_who_looks_within_that_minute_is_told_what_the_operator_goes_by(st
     assert len(told) == 1
     await stage.until(lambda: stage.finished())
     assert (await status_of(stage))["warnings"] == []
+
+
+def test_who_may_not_list_them_is_not_told_that_it_was_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        await stage.installed()
+        await apply(stage, waves=[{"name": "canary", "nodes": 1, "approval": "Required"}])
+        await stage.rest(5)
+        monkeypatch.setattr(stage.sandbox, "transport", partial(_forbidden, stage.sandbox.transport))
+        assert (await status_of(stage))["warnings"] == [
+            "RolloutPolicies cannot be listed: default, the last one that is known, is taken to be in force"]
+
+    scenario()
+
+
+@on_stage(gpu_nodes=2)
+async def test_who_looks_later_is_told_of_none_though_the_cluster_policy_was_invalid_meanwhile(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, waves=[{"name": "canary", "nodes": 1, "approval": "Required"}])
+    await stage.rest(5)
+    await stage.patch_policy("driver/version", "580@sha256:12")
+    await stage.until(lambda: stage.policy_status().get("state") == "notReady")
+    await stage.user.delete(resources.ROLLOUT_POLICIES, "default")
+    await stage.rest(120)
+    assert (await status_of(stage))["warnings"] == []
+
+
+def _forbidden(make: Callable[[], Any]) -> Any:
+    """Return a way to the cluster by which RolloutPolicies may not be read."""
+    def forbid(request: Request, proceed: Proceed) -> Answer | Stream:
+        if request.method == "GET" and "/rolloutpolicies" in request.path:
+            return refusal(errors.Forbidden("rolloutpolicies.gpuward.io is forbidden"))
+        return proceed()
+
+    transport = make()
+    transport.interfere = forbid
+    return transport

@@ -100,7 +100,8 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
         return Reconciliation([*ignored, *actions, *write.actions], min(wakes, default=None), verdict, waiting, rights, held)
 
     if active.valid is None:
-        made = [*_missing(active, snapshot, images, memory), *ending(snapshot)]
+        made = [*_annotated(view, rollout_to_remember(view.body, active.rollout)), *_missing(active, snapshot, images, memory),
+                *ending(snapshot)]
         return told(invalid(active.problems), rollout, made, held=("InvalidPolicy", "the ClusterPolicy is invalid"))
     if not snapshot.references.known_for(view) or awaits_labels(snapshot):
         return Reconciliation(ignored, rights=rights)
@@ -223,7 +224,11 @@ def _remember(active: ActivePolicy) -> list[Action]:
     assert active.policy is not None
     changed = to_remember(active.view.body, remember(active.upgrades, labels=label_settings(active.policy)))
     changed |= rollout_to_remember(active.view.body, active.rollout)
-    return [PatchAnnotations(KIND, active.view.ref, changed, why="what it says is valid, and is kept")] if changed else []
+    return _annotated(active.view, changed)
+
+
+def _annotated(view: PolicyView, changed: Mapping[str, str | None]) -> list[Action]:
+    return [PatchAnnotations(KIND, view.ref, changed, why="what it says is valid, and is kept")] if changed else []
 
 
 def _judge(active: ActivePolicy, states: Sequence[OperandState], prepared: Sequence[Prepared], waiting: Mapping[str, str],

@@ -46,7 +46,7 @@ def warnings(policies: PoliciesInForce, plan: Plan, snapshot: Snapshot, now: flo
     nodes = [name for name in sorted(plan.nodes) if offers_unserved(name, plan, snapshot)]
     offer = "offers" if len(nodes) == 1 else "offer"
     told = (f"{listed(nodes, _MOST)} {offer} GPUs that no driver pod serves: gpuward explain {one}" for one in nodes[:1])
-    settings = (*_lingering(policies), *_ignored(policies, snapshot), *unbounded(policies.upgrades, plan, snapshot),
+    settings = (*_lingering(policies, snapshot), *_ignored(policies, snapshot), *unbounded(policies.upgrades, plan, snapshot),
                 *unread_words(policies), *_empty_waves(policies, plan))
     unmade = (message for _, message in told_of_unmounted(unmounted(policies.policy, snapshot), snapshot.namespace))
     of_nodes = (*_taken_away(snapshot), *_without_plugin(policies.policy, plan, snapshot),
@@ -107,9 +107,11 @@ def _unskipped(plan: Plan, snapshot: Snapshot) -> Iterator[str]:
                f"{names.UPGRADE_SKIP}={snapshot.nodes[one].labels[names.UPGRADE_SKIP]} was to say: only `true` skips a node")
 
 
-def _lingering(policies: PoliciesInForce) -> Iterator[str]:
+def _lingering(policies: PoliciesInForce, snapshot: Snapshot) -> Iterator[str]:
     view = policies.policy.rollout.view
-    if view is not None and view.gone:
+    if view is not None and view.gone and "RolloutPolicy" in snapshot.forbidden:  # nobody has seen that it is gone
+        yield f"RolloutPolicies cannot be listed: {view.name}, the last one that is known, is taken to be in force"
+    elif view is not None and view.gone:
         yield f"RolloutPolicy {view.name} was deleted: it holds what it held for a minute, and then the defaults are in force"
 
 
