@@ -7,6 +7,9 @@ import pytest
 from gpuward import names
 from gpuward.cli.status import Choice
 from gpuward.kube import resources
+from gpuward.model.states import State
+from gpuward.sandbox.faults import FaultKind
+from kubesandbox.sim.faults import Fault
 from tests.journeys.looking import looking, screen_of
 from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_nvidiadriver import make, nvidia_driver
@@ -81,3 +84,17 @@ async def test_the_log_of_an_installation_calls_no_driver_the_wanted_one_before_
     await stage.upgrade_to(NEW)
     await stage.upgraded()
     assert sum("runs the driver that is wanted" in line["msg"] for line in stage.log) == 2
+
+
+@on_stage(gpu_nodes=2)
+async def test_the_log_says_of_no_node_that_it_has_no_driver_where_only_the_validator_is_not_ready(stage: Stage) -> None:
+    await stage.installed()
+    await stage.patch_policy("driver/upgradePolicy/autoUpgrade", False)
+    stage.sandbox.faults.add(Fault(FaultKind.VALIDATOR_NEVER_READY))
+    for pod in stage.pods(names.VALIDATOR_APP):
+        await stage.user.delete(resources.PODS, pod["metadata"]["name"], namespace=pod["metadata"]["namespace"])
+    await stage.rest(60)
+    said = len(stage.log)
+    await stage.patch_policy("driver/upgradePolicy/autoUpgrade", True)
+    await stage.until(lambda: stage.all_are(State.DONE))
+    assert not [line for line in stage.log[said:] if "no driver to upgrade" in line["msg"]]

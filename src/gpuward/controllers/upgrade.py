@@ -41,7 +41,7 @@ STARTS_LOSING: Final = "{n:node starts|nodes start} to lose the driver, and none
 GIVEN_BACK: Final = "{n:node that no NVIDIADriver has goes|nodes that no NVIDIADriver has go} back into service"
 PULLS: Final = "{n:node begins|nodes begin} to pull the images of the next driver, before the upgrade"
 NOT_YET: Final = "{n:node has|nodes have} no driver to upgrade yet"
-"""What is said of nodes that enter `upgrade-done` before a driver is loaded and validated there, as in an installation."""
+"""What is said of nodes that enter `upgrade-done` before a driver is loaded there, as in an installation."""
 NOTICED: Final = "{n:node is|nodes are} given notice before pods are evicted"
 TAKEN_BACK: Final = "{n:node has|nodes have} no notice any more: no pods are evicted for now"
 PULLED: Final = "{n:node has|nodes have} the images of the next driver"
@@ -169,8 +169,8 @@ class UpgradeLog:
         starting = [patch.node.name for patch in patches if State.UPGRADE_REQUIRED in patch.entered]
         drivers = wanted_versions(starting, seen.snapshot, seen.policies) if starting else {}
         told = _without_another(starting, seen.snapshot, seen.policies)
-        plan = seen.decision or Plan()
-        driverless = {name for name, status in plan.nodes.items() if not status.up_to_date}
+        driverless = {patch.node.name for patch in patches if not any(
+            is_driver_pod(pod, seen.snapshot.namespace) and pod.ready for pod in seen.snapshot.pods.get(patch.node.name, ()))}
         for (entered, change, driver, instead), nodes in alike(_steps(patches, drivers, told, driverless)).items():
             last = entered[-1]
             starts = last is not State.UPGRADE_REQUIRED
