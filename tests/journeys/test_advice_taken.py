@@ -12,7 +12,7 @@ from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
 from tests.journeys.looking import looking, screen_of
 from tests.journeys.stage import NEW, Stage, on_stage
-from tests.journeys.test_nvidiadriver import make, nvidia_driver
+from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver
 from tests.journeys.test_operand_fails import explained
 from tests.journeys.test_withheld import set_driver
 
@@ -98,3 +98,18 @@ async def test_the_log_says_of_no_node_that_it_has_no_driver_where_only_the_vali
     await stage.patch_policy("driver/upgradePolicy/autoUpgrade", True)
     await stage.until(lambda: stage.all_are(State.DONE))
     assert not [line for line in stage.log[said:] if "no driver to upgrade" in line["msg"]]
+
+
+@on_stage(gpu_nodes=4)
+async def test_a_selector_that_matches_no_node_is_corrected_before_nodes_are_labelled_after_it(stage: Stage) -> None:
+    """Advice that labels nodes as a typing error says keeps the error, and says nothing of it."""
+    await label_pools(stage, a="gpu-1 gpu-2", b="gpu-3 gpu-4")
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, nvidia_driver("a"), nvidia_driver("b"))
+    await stage.installed()
+    await stage.user.patch_merge(resources.NVIDIA_DRIVERS, "b", {"spec": {"nodeSelector": {"pool": "bb"}}})
+    await stage.rest(60)
+    told = (await explained(stage, "gpu-3"))["HELP"].splitlines()
+    assert told[0] == "  1. correct spec.nodeSelector of NVIDIADriver b: it wants pool=bb, which no node has"
+    assert "     $ kubectl edit nvidiadriver b" in told
+    assert not any("select" in line and "NVIDIADriver a" in line and "correct" in line for line in told)

@@ -290,9 +290,10 @@ async def test_a_remedy_after_which_the_node_is_upgraded_by_itself_does_not_spea
     await make(stage, nvidia_driver("a", ALL_AT_ONCE))
     await stage.rest(300)
     assert stage.hold("gpu-1") == "NotSelected"
-    (remedy,) = (await explanation_of(stage, "gpu-1")).remedies
+    edit, remedy = (await explanation_of(stage, "gpu-1")).remedies
+    assert edit.commands == ("kubectl edit nvidiadriver a",)
     assert remedy.commands == ("kubectl label node gpu-1 pool=a --overwrite",)
-    assert "held by something else" not in remedy.then
+    assert not any("held by something else" in one.then for one in (edit, remedy))
     await stage.label("gpu-1", "pool", "a")
     await stage.until(lambda: stage.state("gpu-1") == "upgrade-done" and not stage.hold("gpu-1"), 3600)
 

@@ -32,7 +32,20 @@ replace = msgspec.structs.replace
 
 
 def be_selected(question: Question) -> Iterator[Candidate]:
-    """Label a node such that an NVIDIADriver for containers selects it."""
+    """Label a node such that an NVIDIADriver for containers selects it; first see to those that select no node at all, as by a
+    typing error.
+    """
+    placing = question.case.policy.placing
+    claims = placing.claims or () if placing is not None else ()
+    nodes = question.case.snapshot.nodes.values()
+    for claim in claims:
+        if claim.able and claim.valid and not (claim.default or claim.is_for_hosts) and not any(
+                claim.selects(node.labels) for node in nodes):
+            yield _widened(question, claim)
+    yield from _by_label(question)
+
+
+def _by_label(question: Question) -> Iterator[Fix]:
     placing = question.case.policy.placing
     for claim in placing.claims or () if placing is not None else ():
         lacking = {key: value for key, value in claim.selector.items() if question.view.labels.get(key) != value}
@@ -40,9 +53,17 @@ def be_selected(question: Question) -> Iterator[Candidate]:
             yield fixes.label_node_with(question.view, lacking, f"label the node such that NVIDIADriver {claim.name} selects it")
 
 
+def _widened(question: Question, claim: Claim) -> Fix:
+    wants = ", ".join(f"{key}={value}" for key, value in sorted(claim.selector.items()))
+    its = dict(question.view.labels)
+    claims = tuple(replace(each, selector=its) if each.name == claim.name else each for each in claims_of(question.case))
+    return Fix(f"correct spec.nodeSelector of NVIDIADriver {claim.name}: it wants {wants}, which no node has",
+               lambda case: _admitting(case, claims), f"kubectl edit nvidiadriver {quote(claim.name)}")
+
+
 def be_rightly_selected(question: Question) -> Iterator[Candidate]:
     """Let an NVIDIADriver for containers have the node: another one, or the default once the one for hosts does not select it."""
-    yield from be_selected(question)
+    yield from _by_label(question)
     what, placing = question.hold.what, question.case.policy.placing
     claim = placing.claim(what.driver) if placing is not None and isinstance(what, WrongDriverType) else None
     if claim is not None:
