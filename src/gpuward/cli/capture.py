@@ -26,6 +26,7 @@ from gpuward.model.budgets import BudgetView
 from gpuward.model.driver import driver_daemonsets
 from gpuward.model.record import format_time
 from gpuward.rehearse.captured import FOLDER, FORMAT, MANIFEST, Captured, Manifest
+from gpuward.rehearse.sharing import Shared
 from gpuward.wire.budgets import budget_view
 from gpuward.wire.pods import pod_view
 
@@ -154,18 +155,19 @@ class _Gathering:
         """
         gpus = {node["metadata"]["name"] for node in self.objects[str(resources.NODES)] if _has_gpus(node)}
         budgets = self._budgets()
-        kept, others = [], []
+        kept, others, shared = [], [], Shared()
         async for raw in self._client.list(Selection(resources.PODS)):
             pod = json.loads(bytes(raw))
             mine = pod["metadata"]["namespace"] == self._namespace
             slim = {"apiVersion": "v1", "kind": "Pod", **(slim_stack(pod) if mine else slim_pod(pod))}
+            shared.share(slim)
             if mine or pod["spec"].get("nodeName") in gpus or pod_view(raw).uses_gpu:
                 kept.append(slim)
             elif pod["metadata"].get("ownerReferences"):
                 others.append(slim)
         owners = {uid for pod in kept for uid in _owner_uids(pod)}
-        shared = [each for each in budgets if any(map(each.covers, map(_view, kept)))]
-        kept += [pod for pod in others if owners & set(_owner_uids(pod)) or any(each.covers(_view(pod)) for each in shared)]
+        common = [each for each in budgets if any(map(each.covers, map(_view, kept)))]
+        kept += [pod for pod in others if owners & set(_owner_uids(pod)) or any(each.covers(_view(pod)) for each in common)]
         self.objects[str(resources.PODS)] = kept
 
     def _budgets(self) -> list[BudgetView]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from gpuward.errors import InputError
+from gpuward.rehearse.sharing import Shared
 
 Object = dict[str, Any]
 
@@ -68,11 +68,12 @@ def read_capture(path: Path) -> Captured:
         manifest = msgspec.json.decode(members.pop(MANIFEST), type=Manifest)
         if manifest.format != FORMAT:
             raise InputError("--from", str(path), f"take the capture anew: this one has format {manifest.format}, not {FORMAT}")
-        objects = {name.removeprefix("objects/").removesuffix(".json"): json.loads(data)["items"]
-                   for name, data in members.items() if name.startswith("objects/")}
+        shared = Shared()
+        objects = {name.removeprefix("objects/").removesuffix(".json"): shared.read(members.pop(name))
+                   for name in [name for name in members if name.startswith("objects/")]}
     except OSError as error:
         raise InputError("--from", str(path), f"name a file that can be read: {error.strerror or error}") from error
-    except (tarfile.TarError, EOFError, KeyError, TypeError, ValueError) as error:
+    except (tarfile.TarError, EOFError, KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
         raise InputError("--from", str(path), "name a file that `gpuward capture` wrote") from error
     return Captured(manifest, objects)
 

@@ -6,9 +6,8 @@ that the sandbox does not play. DaemonSets of users keep the pods that they have
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -18,13 +17,14 @@ from gpuward.crd.generate import all_crds
 from gpuward.rehearse.assumptions import Assumptions
 from gpuward.rehearse.captured import Captured, Object
 from gpuward.rehearse.maintaining import CRD
+from gpuward.rehearse.sharing import Shared, packed, unpacked
 from gpuward.rehearse.templates import DAEMON_SETS, PODS, Change, align
 from gpuward.sandbox.cluster import Sandbox
 from kubesandbox.sim.containers import FORGIVEN_AFTER_SECONDS
 from kubesandbox.sim.kubelet import TERMINATION_SECONDS
 from kubesandbox.sim.objects import controller_of, is_finished, seconds
 from kubesandbox.sim.programs import RUN_SECONDS
-from kubesandbox.store import Store
+from kubesandbox.store import Store, copy
 
 REPLICA_SETS: Final = "replicasets.apps"
 _PUT_BACK_BY_NOBODY: Final = frozenset({"DaemonSet", "Node", *names.OWNER_KINDS})
@@ -34,19 +34,24 @@ _FIRST: Final = ("namespaces", "nodes", "clusterpolicies.nvidia.com", "nvidiadri
 class Loaded(msgspec.Struct, frozen=True):
     """Hold what the sandbox is filled with."""
 
-    objects: Mapping[str, Sequence[Object]]
-    """By resource, in the order in which they come."""
+    packed: Mapping[str, Sequence[bytes]]
+    """Objects by resource, in the order in which they come: each as bytes, since as dictionaries they take ten times as much."""
     stood_in: Mapping[str, int] = {}
     """Kinds of controllers that the sandbox does not play, with how many pods a ReplicaSet puts back in their place."""
 
-    def fill(self, store: Store) -> None:
-        """Put everything into a store."""
-        for crd in (*all_crds(), CRD):
-            store.create("customresourcedefinitions.apiextensions.k8s.io", crd)
-        for resource, objects in self.objects.items():
-            for obj in objects:
-                if store.find(resource, obj["metadata"].get("namespace"), obj["metadata"]["name"]) is None:
-                    store.restore(resource, obj)
+    def fill(self, store: Store, change: Callable[[str, Object], Object] = lambda resource, obj: obj) -> None:
+        """Put everything into a store; `change` is asked about each object with its resource, in their order."""
+        fill(store, ((resource, change(resource, unpacked(data))) for resource, many in self.packed.items() for data in many))
+
+
+def fill(store: Store, objects: Iterable[tuple[str, Object]]) -> None:
+    """Put objects into a store, each with its resource; what is equal in them is there once."""
+    for crd in (*all_crds(), CRD):
+        store.create("customresourcedefinitions.apiextensions.k8s.io", crd)
+    seen = Shared()
+    for resource, obj in objects:
+        if store.find(resource, obj["metadata"].get("namespace"), obj["metadata"]["name"]) is None:
+            store.restore(resource, obj, seen.share)
 
 
 async def loaded(captured: Captured, assumed: Assumptions, change: Change) -> Loaded:
@@ -54,7 +59,7 @@ async def loaded(captured: Captured, assumed: Assumptions, change: Change) -> Lo
 
     `change` is what is going to be done there.
     """
-    objects = {name: copy.deepcopy(list(captured.of(name)))
+    objects = {name: list(map(copy, captured.of(name)))
                for name in dict.fromkeys((*_FIRST, *(name for name in captured.objects if name != PODS), PODS))}
     manifest = captured.manifest
     objects["configmaps"] = [_named("ConfigMap", manifest.namespace, name, data=dict.fromkeys(keys, ""))
@@ -63,9 +68,12 @@ async def loaded(captured: Captured, assumed: Assumptions, change: Change) -> Lo
     _let_jobs_end(objects, assumed.job, manifest.at)
     stood_in = _stand_in(objects)
     _simplify(objects, manifest.namespace, assumed)
-    found = Loaded(objects, stood_in)
-    await align(Sandbox(fill=found.fill), objects, captured, change)
-    return found
+
+    def as_captured(store: Store) -> None:
+        fill(store, ((resource, obj) for resource, many in objects.items() for obj in many))
+
+    await align(Sandbox(fill=as_captured), objects, captured, change)
+    return Loaded({resource: tuple(map(packed, many)) for resource, many in objects.items()}, stood_in)
 
 
 def _named(kind: str, namespace: str, name: str, **fields: Any) -> Object:

@@ -58,10 +58,13 @@ class Play(msgspec.Struct, frozen=True):
     missing: tuple[str, ...] = ()
     """Images that cannot be pulled."""
 
-    def run(self, seed: int, *, also: Change | None = None, watched: Callable[[Watching], None] | None = None) -> Run:
-        """Play it to its end; `also` is done at the beginning, and `watched` is told what there is to see in the end."""
+    def run(self, seed: int, *, also: Change | None = None, watched: Callable[[Watching], None] | None = None,
+            passed: Callable[[Watching], None] | None = None) -> Run:
+        """Play it to its end; `also` is done at the beginning. `passed` is told what there is to see after each pass of the
+        upgrade, and `watched` in the end.
+        """
         async def main() -> Run:
-            return await _Played(self, seed, also).run(watched)
+            return await _Played(self, seed, also).run(watched, passed)
 
         return run_virtual(main, start=self.manifest.at)
 
@@ -83,16 +86,22 @@ class _Played:
     def _fill(self, store: Store) -> None:
         """Fill the cluster; each pod of users takes a drawn time to end."""
         random, assumed, space = Random(f"pods/{self._seed}"), self._play.assumed, self._play.manifest.namespace
-        pods = [pod if pod["metadata"]["namespace"] == space else _ends_in(pod, assumed.drawn(assumed.eviction, random))
-                for pod in self._play.loaded.objects[PODS]]
-        msgspec.structs.replace(self._play.loaded, objects={**self._play.loaded.objects, PODS: pods}).fill(store)
 
-    async def run(self, watched: Callable[[Watching], None] | None) -> Run:
+        def drawn(resource: str, obj: Object) -> Object:
+            if resource != PODS or obj["metadata"]["namespace"] == space:
+                return obj
+            return _ends_in(obj, assumed.drawn(assumed.eviction, random))
+
+        self._play.loaded.fill(store, drawn)
+
+    async def run(self, watched: Callable[[Watching], None] | None, passed: Callable[[Watching], None] | None) -> Run:
         """Play; the operator's errors are raised."""
         store, watching = self._sandbox.store, self._watching
         store.subscribe(lambda event: watching.node_changed(event, self._clock.now()), "nodes")
         store.subscribe(lambda event: watching.pod_changed(event, self._clock.now()), PODS)
         self._operator.upgrades.listeners.append(watching.planned)
+        if passed is not None:
+            self._operator.upgrades.listeners.append(lambda _: passed(watching))
         await self._sandbox.start()
         self._keep_away()
         for change in filter(None, (self._play.change, self._also)):

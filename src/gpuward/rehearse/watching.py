@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from gpuward import names
@@ -14,6 +15,7 @@ from gpuward.model.plan import Hold, Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State, parse_state
+from gpuward.model.views import PodView
 from gpuward.model.waits import FailureBudgetSpent, NewDriverFails, OnBudget, OnPod
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.rehearse.results import HOUR, NodeRun, Phase, Run, Span, Waited, sorted_nodes
@@ -47,6 +49,7 @@ class _Node:
         self.spans: list[Span] = []
         self.phase: Phase | None = None
         self.since = 0.0
+        self._hold: Hold | None = None
         self.held: tuple[str, str] | None = None
         self.held_since = 0.0
         self.waited: dict[tuple[str, str], float] = {}
@@ -60,11 +63,11 @@ class _Node:
             self.spans.append(Span(self.phase, self.since, at))
         self.phase, self.since = phase, at
 
-    def plan(self, up_to_date: bool, bare: bool, at: float) -> None:
+    def plan(self, up_to_date: bool, bare: Callable[[], bool], at: float) -> None:
         """Take whether it has the driver that it should have, and whether it is `bare`, without a driver pod that is ready. Where
         it gets its first one, no label tells of that; one that waits for another driver has one, and nothing happens to it.
         """
-        behind = not up_to_date and (bare or self.is_behind)
+        behind = not up_to_date and (self.is_behind or bare())
         if self.started is None and self.is_behind and up_to_date:
             self.done = at
             self.enter(Phase.DONE, at)
@@ -74,6 +77,9 @@ class _Node:
 
     def hold(self, hold: Hold | None, at: float) -> None:
         """Take what the node waits for from now on."""
+        if hold is self._hold:
+            return
+        self._hold = hold
         key = (str(hold.reason), _whom(hold)) if hold is not None else None
         if key is not None and hold is not None:
             self.said[key] = hold
@@ -124,6 +130,7 @@ class Watching:
         """When something last changed about any node."""
         self.most_out = 0
         self._out: set[str] = set()
+        self._bare: dict[str, tuple[Sequence[PodView], bool]] = {}
         self._missing: dict[str, deque[tuple[float, float]]] = defaultdict(deque)
         """By owner, when its evicted pods went and how many GPUs they had, until others run in their place."""
         self._seen_ready: set[str] = set()
@@ -142,9 +149,15 @@ class Watching:
                 held = node.held
                 node.hold(status.hold, seen.at - self.began)
                 self.moved = seen.at if held != node.held else self.moved
-                bare = not any(pod.ready and is_driver_pod(pod, seen.snapshot.namespace)
-                               for pod in seen.snapshot.pods.get(name, ()))
-                node.plan(status.up_to_date, bare, seen.at - self.began)
+                node.plan(status.up_to_date, partial(self._is_bare, name, seen.snapshot), seen.at - self.began)
+
+    def _is_bare(self, name: str, snapshot: Snapshot) -> bool:
+        """Tell whether a node has no driver pod that is ready; asked anew only where its pods are others than before."""
+        pods = snapshot.pods.get(name, ())
+        known = self._bare.get(name)
+        if known is None or known[0] is not pods:
+            known = self._bare[name] = (pods, not any(pod.ready and is_driver_pod(pod, snapshot.namespace) for pod in pods))
+        return known[1]
 
     def node_changed(self, event: Event, now: float) -> None:
         """Take a change of a Node."""

@@ -77,6 +77,8 @@ class Store:
         self._history = history
         self._tables: dict[str, Collection] = {}
         self._subscribers: dict[int, tuple[str | None, Callable[[Event], None]]] = {}
+        self._called: dict[str, tuple[Callable[[Event], None], ...]] = {}
+        """The subscribers by resource, found once for as long as these stay the same."""
         self._tickets = itertools.count()
         self._undelivered: deque[Event] = deque()
         self._delivering = False
@@ -186,7 +188,13 @@ class Store:
         """
         ticket = next(self._tickets)
         self._subscribers[ticket] = (resource_key, callback)
-        return lambda: self._subscribers.pop(ticket, None) and None
+        self._called = {}
+
+        def end() -> None:
+            self._subscribers.pop(ticket, None)
+            self._called = {}
+
+        return end
 
     # Writing.
 
@@ -225,13 +233,16 @@ class Store:
             self._commit(table, "ADDED", new, None)
         return new
 
-    def restore(self, resource_key: str, obj: Object) -> Object:
+    def restore(self, resource_key: str, obj: Object, share: Callable[[Object], None] | None = None) -> Object:
         """Store an object as it was in another cluster, its identity, times, generation and status too; return it as stored.
 
-        Nothing is checked or admitted: that cluster has done so. Raises `errors.AlreadyExists`.
+        Nothing is checked or admitted: that cluster has done so. `share` may put parts of other objects that are restored in
+        the place of equal ones. Raises `errors.AlreadyExists`.
         """
         table = self._table(resource_key)
         new = self._decode(table, obj)
+        if share is not None:
+            share(new)
         meta = new["metadata"]
         new["apiVersion"], new["kind"] = table.resource.api_version, table.resource.kind
         if not table.resource.namespaced:
@@ -343,13 +354,17 @@ class Store:
         try:
             while self._undelivered:
                 event = self._undelivered.popleft()
-                for wanted, callback in list(self._subscribers.values()):
-                    if wanted is None or wanted == event.resource_key:
-                        callback(event)
+                for callback in self._called.get(event.resource_key) or self._calls(event.resource_key):
+                    callback(event)
                 if event.type == "DELETED":
                     self._encoded.pop(event.obj["metadata"]["uid"], None)
         finally:
             self._delivering = False
+
+    def _calls(self, resource_key: str) -> tuple[Callable[[Event], None], ...]:
+        found = tuple(callback for wanted, callback in self._subscribers.values() if wanted in (None, resource_key))
+        self._called[resource_key] = found
+        return found
 
     def _name(self, resource: Resource, meta: Object) -> None:
         if not meta.get("name"):
