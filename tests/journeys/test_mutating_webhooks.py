@@ -131,3 +131,37 @@ async def test_a_webhook_that_takes_no_dry_runs_keeps_no_driver_away(stage: Stag
     await stage.installed()
     await stage.upgrade_to()
     await stage.upgraded()
+
+
+@pytest.mark.parametrize("deletion", ["Background", "Orphan"])
+def test_no_driver_is_replaced_at_once_as_a_webhook_changes_the_strategy_with_a_mere_annotation(deletion: str) -> None:
+    """The pods of a DaemonSet are of its earlier driver while their nodes wait, and what becomes of its NVIDIADriver is noted on it."""
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+        await make(stage, nvidia_driver("default", default=True))
+        await stage.installed()
+        for node in stage.states():
+            await stage.deploy(f"training-{node}", node=node, max_unavailable=0)
+        await set_driver(stage, "default", {"version": NEW})
+        await stage.until(lambda: {stage.hold(node) for node in stage.states()} == {"BudgetBlocks"})
+        pods = {pod["metadata"]["uid"] for pod in stage.pods() if "driver" in pod["metadata"]["name"]}
+
+        def webhook(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
+            if request.method in ("PATCH", "PUT") and "/daemonsets/nvidia-gpu-driver" in request.path:
+                body = json.loads(request.body)
+                body.setdefault("spec", {})["updateStrategy"] = ROLLING
+                object.__setattr__(request, "body", msgspec.json.encode(body))
+            return proceed()
+
+        stage.transport.interfere = webhook
+        await stage.user.delete(resources.NVIDIA_DRIVERS, "default", propagation=deletion)
+        await stage.rest(300)
+        assert {pod["metadata"]["uid"] for pod in stage.pods() if "driver" in pod["metadata"]["name"]} == pods
+        assert (torn(stage), stage.cordons()) == ([], [])
+        if deletion == "Background":
+            assert {stage.hold(node) for node in stage.states()} == {"DeletionUnseen"}
+            stage.transport.interfere = lambda request, proceed: proceed()
+            await stage.until(lambda: {stage.hold(node) for node in stage.states()} == {"BudgetBlocks"})
+
+    story()

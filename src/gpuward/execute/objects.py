@@ -13,7 +13,7 @@ import msgspec
 from gpuward import errors, names
 from gpuward.execute.contains import contains
 from gpuward.execute.pods import last_look, look_for_pods
-from gpuward.execute.strategy import check_strategy
+from gpuward.execute.strategy import check_patch, check_strategy
 from gpuward.execute.world import CalledOff, World, is_refusal, settle_after
 from gpuward.kube import resources
 from gpuward.kube.cache.cache import Cache
@@ -252,6 +252,9 @@ async def patch_annotations(world: World, action: PatchAnnotations) -> None:
     gvr, cache = _custom(world, action.kind)
     patch = {"metadata": {"uid": action.ref.uid, "annotations": dict(action.annotations)}}
     about_waves = not action.annotations.keys().isdisjoint(WAVE_NOTES)
+    if action.kind == "DaemonSet":
+        await check_patch(world.cluster.client, gvr, action.ref.name, patch, action.ref.namespace)
+        world.check_acting()
     try:
         answer = await world.cluster.client.patch_merge(gvr, action.ref.name, patch, action.ref.namespace)
     except errors.GpuwardError as error:
@@ -287,8 +290,7 @@ async def set_owner(world: World, action: SetOwner) -> bool:
                "annotations": {key: value for key, value in annotations.items() if value is not None}}
     if changed["annotations"] == (meta.get("annotations") or {}) and wanted == owners:
         return False
-    world.check_acting()
-    answer = await world.cluster.client.replace(gvr, {**live, "metadata": changed})
+    answer = await _replaced(world, gvr, {**live, "metadata": changed})
     cache.apply_response(answer.body)
     return True
 

@@ -199,7 +199,7 @@ class Client:
 
     async def patch_merge(
         self, resource: GVR, name: str, patch: Mapping[str, Any], namespace: str = "", *, subresource: str = "",
-        strategic: bool = False,
+        strategic: bool = False, dry_run: bool = False,
     ) -> Answer:
         """Apply a merge patch (RFC 7386). Its metadata.uid and .resourceVersion are preconditions (errors.Conflict).
 
@@ -210,7 +210,7 @@ class Client:
         try:
             return await self._send(
                 "patch", path, _label(resource, subresource), body=_encode(patch),
-                content_type=STRATEGIC_PATCH if strategic else MERGE_PATCH
+                content_type=STRATEGIC_PATCH if strategic else MERGE_PATCH, query=MANAGED | ({"dryRun": "All"} if dry_run else {})
             )
         except errors.Invalid as error:
             if {cause.get("field") for cause in error.details.get("causes") or ()} != {"metadata.uid"}:
