@@ -63,7 +63,8 @@ def test_a_state_entered_is_one_line_with_all_states_passed(log: list[Any]) -> N
 
 def test_what_happens_to_many_nodes_at_once_is_one_line(log: list[Any]) -> None:
     patches = [PatchNode(Ref("", f"n{number}", "u"), entered=(State.DONE,), why="a -> b") for number in range(500)]
-    told(outcomes=[Outcome(patch) for patch in patches])
+    about = build.cluster([], [build.driver_pod(patch.node.name) for patch in patches])
+    told(about=about, outcomes=[Outcome(patch) for patch in patches])
     assert [(line["event"], line["nodes"], line["count"]) for line in log] == [
         ("500 nodes run the driver that is wanted", ["n0", "n1", "n2", "n3", "n4"], 500)]
 

@@ -135,7 +135,7 @@ async def test_a_webhook_that_takes_no_dry_runs_keeps_no_driver_away(stage: Stag
 
 @pytest.mark.parametrize("deletion", ["Background", "Orphan"])
 def test_no_driver_is_replaced_at_once_as_a_webhook_changes_the_strategy_with_a_mere_annotation(deletion: str) -> None:
-    """The pods of a DaemonSet are of its earlier driver while their nodes wait, and what becomes of its NVIDIADriver is noted on it."""
+    """Its pods are of the earlier driver while their nodes wait, and what becomes of its NVIDIADriver is noted on it."""
     @on_stage(gpu_nodes=2)
     async def story(stage: Stage) -> None:
         await stage.patch_policy("driver/useNvidiaDriverCRD", True)

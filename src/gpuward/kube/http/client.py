@@ -197,7 +197,7 @@ class Client:
                 raise
             raise _unmet(f"{resource} {name}", error) from error
 
-    async def patch_merge(
+    async def patch_merge(  # noqa: PLR0913 (each is a part of the request)
         self, resource: GVR, name: str, patch: Mapping[str, Any], namespace: str = "", *, subresource: str = "",
         strategic: bool = False, dry_run: bool = False,
     ) -> Answer:
