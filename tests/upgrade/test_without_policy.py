@@ -49,7 +49,9 @@ def test_a_node_whose_driver_is_untouched_goes_back_into_the_queue(state: State,
     (UNCORDON, [NEW, FRESH], True, ["upgrade-done"]),
     (UNCORDON, [NEW], True, []),
     (State.POD_DELETION_REQUIRED, [LOADING], False, []),
-    (State.POD_DELETION_REQUIRED, [NEW], True, ["upgrade-required"]),
+    *((state, [NEW, gpu_pod()], True, [*way, "pod-restart-required", "validation-required"]) for state, way in (
+        (State.CORDON_REQUIRED, ["wait-for-jobs-required", "pod-deletion-required"]), (State.DRAIN_REQUIRED, []),
+        (State.WAIT_FOR_JOBS_REQUIRED, ["pod-deletion-required"]), (State.POD_DELETION_REQUIRED, []))),
     (State.FAILED, [OLD], False, []),
 ])
 def test_our_cordon_is_given_back_where_a_driver_serves(

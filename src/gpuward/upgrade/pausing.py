@@ -32,7 +32,7 @@ from gpuward.upgrade.waits import driver_starting
 
 _GENTLE = frozenset({State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED, State.DONE, State.FAILED})
 """Where a node may get while upgrades are paused: none of the steps to these disturbs a workload."""
-_ON_THE_WAY = UNDISTURBED | {State.POD_RESTART_REQUIRED}
+ON_THE_WAY = UNDISTURBED | {State.POD_RESTART_REQUIRED}
 """Where a node gets through whose new driver serves it already."""
 COLLECTOR: Final = "the garbage collector has yet to come by"
 ENDED_WITHIN: Final = 60.0
@@ -61,7 +61,7 @@ def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgr
     # A label that somebody set by hand begins an upgrade that is to replace the driver pod of now, and evicts for it.
     come = has_come((begun := begin(node, now)).node)
     if come or state in _GENTLE or (state is State.POD_RESTART_REQUIRED and node.driver_ready):
-        path = walk(begun, policy, now, within=_GENTLE | _ON_THE_WAY if come else _GENTLE)
+        path = walk(begun, policy, now, within=_GENTLE | ON_THE_WAY if come else _GENTLE)
         if path.hold is None and path.node.state in IN_PROGRESS:
             return msgspec.structs.replace(path, hold=_off(path.node, policy))
         return path

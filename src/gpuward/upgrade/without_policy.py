@@ -1,9 +1,10 @@
 """What becomes of nodes without a ClusterPolicy in force: nothing is started, nobody is evicted, no driver is deleted.
 
 Without a ClusterPolicy there are no validators, so that no upgrade can be brought to an end. A node whose driver is untouched
-goes back into the queue. One whose driver pod has gone gets its new one from its DaemonSet, and keeps its state: it is validated
-once a ClusterPolicy is in force again. Our cordon is given back as soon as the node has a driver that serves: the old one that
-nobody has touched, or a new one that is ready. A node that failed keeps its cordon: what failed there may be the driver.
+goes back into the queue. One whose driver pod has gone gets its new one from its DaemonSet, and keeps its state; it is validated
+once a ClusterPolicy is in force again, as is one whose new driver came while it was still to be emptied. Our cordon is given back
+as soon as the node has a driver that serves: the old one that nobody has touched, or a new one that is ready. A node that failed
+keeps its cordon: what failed there may be the driver.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from gpuward.model.states import IN_PROGRESS, MAINTENANCE, UNDISTURBED, State
 from gpuward.model.waits import Failed, Meanwhile, NoPolicy, Plain, UnknownState
 from gpuward.upgrade.done_or_failed import UNTOLD, remembered_failure, unfinished
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.pausing import at_rest, given_back, is_ours
+from gpuward.upgrade.pausing import ON_THE_WAY, at_rest, given_back, is_ours
 from gpuward.upgrade.progress import NodeProgress, apply_move, begin, pause, remember, walk
 from gpuward.upgrade.recovery import needs_recovery
 from gpuward.upgrade.step import Move
+from gpuward.upgrade.uncordon import has_come
 
 _ENDING: Final = frozenset({State.UNCORDON_REQUIRED, State.DONE})
 _CLOCKS: Final = (names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE)
@@ -61,10 +63,12 @@ def _under_way(path: NodeProgress, policy: UpgradePolicy, now: float) -> NodePro
     node = path.node
     if node.validated and node.state in (State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED):
         return walk(path, policy, now, within=_ENDING)
-    if (move := _way_back(node)) is not None:
+    if has_come(node):
+        path = walk(path, policy, now, within=ON_THE_WAY | {State.VALIDATION_REQUIRED})
+    elif (move := _way_back(node)) is not None:
         back = apply_move(path, move, now)
         return msgspec.structs.replace(back, hold=_hold(back.node, policy))
-    if node.state is State.POD_RESTART_REQUIRED and node.driver_ready:
+    elif node.state is State.POD_RESTART_REQUIRED and node.driver_ready:
         since = {names.VALIDATION_SINCE: str(int(now))}
         path = apply_move(path, Move(State.VALIDATION_REQUIRED, annotations=since), now)
     cordoned = Meanwhile.CORDONED if node.unschedulable else Meanwhile.NOTHING
