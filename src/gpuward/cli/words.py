@@ -29,7 +29,7 @@ from gpuward.upgrade.comers import as_there, comers
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.facts_cache import gather
 from gpuward.upgrade.waves import targets_of_rollout
-from gpuward.upgrade.words import behind, counts_for, is_about, rollout_aborted
+from gpuward.upgrade.words import VERSION, behind, counts_for, is_about, rollout_aborted, versions_named
 
 MOST_NODES = 500
 """Nodes that are not waited for at once: they are named in an annotation."""
@@ -154,7 +154,7 @@ async def abort(client: Client, namespace: str, driver: str, *, dry_run: bool) -
         if (before := rollout_aborted(case.behind, case.policy)) is not None:
             yield f"{case.rollout.title}: aborted already, by {before.by} at {format_time(before.at)}: nothing is written"
             continue
-        word = Word(max(time_of(client), _resumed(case.rollout) + 0.001), by, targets)
+        word = Word(max(time_of(client), _resumed(case.rollout) + 0.001), by, (*targets, *versions_named(case.behind)))
         async for line in _say(client, case, names.ABORTED, word, "aborted", dry_run=dry_run):
             yield line
         yield f"Next: {await _way_back(client, case)}"
@@ -209,7 +209,8 @@ def _untried(wave: WaveStatus) -> str:
 def _drivers(word: Word, case: Case) -> str:
     """Name drivers by their versions, as far as these are known: what the word knows them by says nothing to people."""
     versions = {node.target: node.target_version for node in case.nodes if node.target_version}
-    found = list(dict.fromkeys(versions.get(target, target) for target in word.targets))
+    targets = [target for target in word.targets if not target.startswith(VERSION)]
+    found = list(dict.fromkeys(versions.get(target, target) for target in targets))
     return f"driver {found[0]}" if len(found) == 1 else f"drivers {', '.join(found)}"
 
 

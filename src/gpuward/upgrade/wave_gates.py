@@ -11,12 +11,16 @@ from gpuward.model.waves import Aborted, WaveLimit, WaveSoaking, WaveWait
 from gpuward.upgrade.fleet import Candidate, Fleet, some_nodes
 from gpuward.upgrade.in_use import in_the_way
 from gpuward.upgrade.waves import About, Waves, waits_after
-from gpuward.upgrade.words import aborted, counts_for, runs_any
+from gpuward.upgrade.words import aborted, counts_for, is_placed_anew, names_versions, runs_any
 
 
 def rollout_aborted(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
-    """Hold every node, also one that failed or that somebody asked for, whose driver somebody wants to go no further."""
-    word = aborted(node, policy)
+    """Hold every node, also one that failed or that somebody asked for, whose driver somebody wants to go no further. Where the
+    word names no versions, one that another DaemonSet is for now waits as long as the word is about any node.
+    """
+    word, said = aborted(node, policy), policy.rollout.aborted
+    if word is None and said is not None and fleet.aborted and is_placed_anew(node) and not names_versions(said):
+        word = said
     return None if word is None else Hold(Aborted(word.by, word.at, policy.driver), node.record.since)
 
 

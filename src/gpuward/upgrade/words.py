@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
+from gpuward.model.placement import placement_of
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.rollout import CLOCKS_DIFFER
 from gpuward.model.waves import Word
 from gpuward.upgrade.facts import NodeFacts
 
 replace = msgspec.structs.replace
+VERSION: Final = "version:"
+"""Begins what names a driver by its version, among the targets of an abort: no revision and no placement has a colon."""
 
 
 def counts_for(word: Word | None, node: NodeFacts) -> bool:
@@ -62,4 +66,31 @@ def aborted(node: NodeFacts, policy: UpgradePolicy) -> Word | None:
 def rollout_aborted(nodes: Iterable[NodeFacts], policy: UpgradePolicy) -> Word | None:
     """Return that the rollout of the drivers of all these nodes was aborted, if it was, and was not resumed since."""
     word = policy.rollout.aborted
-    return word if word is not None and word.at > policy.rollout.resumed_at and is_about(word, nodes) else None
+    if word is None or word.at <= policy.rollout.resumed_at:
+        return None
+    return word if all(counts_for(word, node) or _names_its_version(word, node) for node in nodes) else None
+
+
+def is_placed_anew(node: NodeFacts) -> bool:
+    """Tell whether another DaemonSet of the same policy is for a node, as after a change of its kernel or operating system."""
+    return node.moving is not None and not node.removing and node.moving.owner == placement_of(node.node.labels).owner
+
+
+def versions_named(nodes: Iterable[NodeFacts]) -> tuple[str, ...]:
+    """Return the drivers that nodes are to get by their versions, which are the same for every kernel."""
+    return tuple(sorted({VERSION + found for node in nodes if (found := node.next_target.version or node.target_version)}))
+
+
+def names_versions(word: Word) -> bool:
+    """Tell whether a word names drivers by their versions: an abort by an older gpuward does not."""
+    return any(target.startswith(VERSION) for target in word.targets)
+
+
+def _names_its_version(word: Word, node: NodeFacts) -> bool:
+    """Tell whether a word names the version that another DaemonSet has for a node, of whose revisions it cannot know. One of
+    which nothing is known yet may have it.
+    """
+    if not is_placed_anew(node):
+        return False
+    version = node.next_target.version
+    return VERSION + version in word.targets if version else names_versions(word)
