@@ -10,8 +10,8 @@ from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
-from tests.journeys.looking import looking, screen_of
-from tests.journeys.stage import NEW, Stage, on_stage
+from tests.journeys.looking import explanation_of, looking, screen_of
+from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver
 from tests.journeys.test_operand_fails import explained
 from tests.journeys.test_withheld import set_driver
@@ -38,6 +38,47 @@ def test_a_precompiled_driver_is_taken_back_by_its_branch(mode: str) -> None:
         back = [line for one in told for line in one.splitlines() if "take the new driver back" in line]
         assert len(back) == 4
         assert all(line.endswith("(580)") for line in back), back
+
+    story()
+
+
+@pytest.mark.parametrize("mode", ["ClusterPolicy", "NVIDIADriver"])
+@pytest.mark.parametrize("changed", ["repository", "env"])
+def test_a_driver_of_the_same_version_is_not_taken_back_by_its_version(mode: str, changed: str) -> None:
+    """The version before is the version now: who sets it changes nothing, and the node keeps waiting."""
+    @on_stage(gpu_nodes=3)
+    async def story(stage: Stage) -> None:
+        async def change(fields: dict[str, object]) -> None:
+            if mode == "ClusterPolicy":
+                await set_driver(stage, fields)
+            else:
+                await stage.user.patch_merge(resources.NVIDIA_DRIVERS, "a", {"spec": fields})
+
+        if mode == "NVIDIADriver":
+            await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+            await make(stage, nvidia_driver("a", default=True))
+        await stage.installed()
+        if changed == "repository":
+            stage.sandbox.faults.add(Fault(FaultKind.IMAGE_PULL, image="mirror.example/*"))
+            await change({"repository": "mirror.example/nvidia"})
+        else:
+            stage.sandbox.faults.add(Fault(FaultKind.DRIVER_CRASH))
+            await change({"env": [{"name": "X", "value": "1"}]})
+        await stage.until(lambda: "NewDriverFails" in map(stage.hold, stage.states()), within=900)
+        await stage.rest(5)
+        told = [remedy.do for node in stage.states() for remedy in (await explanation_of(stage, node)).remedies]
+        back = {one for one in told if one.startswith("take the new driver back")}
+        assert len(back) == 2, "of the node that has it, and of those that wait behind it"
+        source = "clusterpolicy cluster-policy" if mode == "ClusterPolicy" else "nvidiadriver a"
+        what, same = {"repository": ("repository and image", "the version is the same"),
+                      "env": ("settings", "version and image are the same")}[changed]
+        for one in back:
+            assert one.startswith(f"take the new driver back: give {source} the {what} of the driver that it had before")
+            assert one.endswith(same)
+            assert ("(nvcr.io/nvidia/driver:" in one) is (changed == "repository")
+        stage.sandbox.faults.clear()
+        await change({changed: {"repository": "nvcr.io/nvidia", "env": None}[changed]})
+        await stage.upgraded(OLD)
 
     story()
 

@@ -31,9 +31,8 @@ def take_back(question: Question) -> Iterator[Fix]:
     if before is None or newest is None or before.hash in revisions_of(uid, revisions).same:
         return
     source = driver_source(question.case)
-    version = _asked(driver)
-    do = (f"take the new driver back: give {source} the driver version that it had before, with which this node runs"
-          + (f" ({version})" if version else ""))
+    asked = next((each.image for each in question.case.snapshot.daemonsets if each.uid == uid), "")
+    do = f"take the new driver back: give {source} {_what_it_had(driver, asked, ', with which this node runs')}"
     risk = "nodes that have the new driver are upgraded once more: pods that use GPUs are evicted there"
     yield Fix(do, partial(_reverted, before=before, number=newest.revision + 1), f"kubectl edit {source}", risk)
 
@@ -51,20 +50,37 @@ def take_back_untried(question: Question) -> Iterator[Fix]:
     if found.newest is None or driver.revision not in found.same or not earlier:
         return
     pods = [pod for there in snapshot.pods.values() for pod in there if pod.is_owned_by(uid)]
-    running = {pod.revision: _asked(pod) for pod in pods if pod.ready}
+    running = {pod.revision: pod for pod in pods if pod.ready}
     # One that no node runs may be another that never came up.
     before = max(earlier, key=lambda each: (each.hash in running, each.revision))
-    source, version = driver_source(question.case), running.get(before.hash) or _had(question.node, driver)
-    told = f" ({version})" if version else ""
-    yield Fix(f"take the new driver back: give {source} the driver version that it had before{told}", partial(
+    source, runs = driver_source(question.case), running.get(before.hash)
+    told = _what_it_had(runs, driver.driver_image) if runs is not None else _version_before(question.node, driver)
+    yield Fix(f"take the new driver back: give {source} {told}", partial(
         _reverted, before=before, number=found.newest.revision + 1), f"kubectl edit {source}")
 
 
-def _had(node: NodeFacts, driver: PodView) -> str:
-    """Return the version that a node had, nothing where all that is known is the one that does not come up."""
+def _what_it_had(runs: PodView, asked: str, where: str = "") -> str:
+    """Say what a driver that runs was made of, where the images of the next one are `asked`: its version may be the same, as
+    where the repository was changed, and then whoever sets it changes nothing.
+    """
+    version, image = _asked(runs), runs.driver_image
+    if version and version == version_of(asked, runs.placed_by.get(names.DRIVER_KERNEL, "")):
+        return _settings_before(image if image != asked else "", where)
+    return f"the driver version that it had before{where}" + (f" ({version})" if version else "")
+
+
+def _settings_before(image: str, where: str) -> str:
+    if image:
+        return f"the repository and image of the driver that it had before{where} ({image}): the version is the same"
+    return f"the settings of the driver that it had before{where}: version and image are the same"
+
+
+def _version_before(node: NodeFacts, driver: PodView) -> str:
+    """Say which version a node had, where no driver of that runs any more; one that is not known may be the same."""
     course = node.record.course
     before = course.before if course is not None else ""
-    return before if before != _asked(driver) else ""
+    known = before not in ("", _asked(driver))
+    return f"the driver version that it had before ({before})" if known else "the driver settings that it had before"
 
 
 def _asked(driver: PodView) -> str:
