@@ -11,7 +11,7 @@ import pytest
 from gpuward import errors
 from gpuward.kube import resources
 from kubesandbox.messages import Answer, Request, Stream, refusal
-from tests.journeys.looking import row_of, status_of
+from tests.journeys.looking import explanation_of, row_of, status_of
 from tests.journeys.stage import NEW, OLD, Proceed, Stage, on_stage
 from tests.journeys.test_node_workload import torn
 from tests.journeys.test_removed import users
@@ -152,8 +152,10 @@ async def test_who_looks_within_that_minute_is_told_what_the_operator_goes_by(st
     assert (await row_of(stage, waits)).code == "ApprovalRequired"
     told = [each for each in (await status_of(stage))["warnings"] if each.startswith("RolloutPolicy default was deleted")]
     assert len(told) == 1
+    assert told[0] in (await explanation_of(stage, waits)).notes, "who approves here, or waits for that, has less than a minute"
     await stage.until(lambda: stage.finished())
     assert (await status_of(stage))["warnings"] == []
+    assert not [note for note in (await explanation_of(stage, waits)).notes if "RolloutPolicy" in note]
 
 
 def test_who_may_not_list_them_is_not_told_that_it_was_deleted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,14 @@ from gpuward.report.kernels import NODE, told_of_kernel
 from gpuward.report.nodes import NOTHING_GOES_ON, NodeReport, node_reports
 from gpuward.report.takenup import not_taken_up
 from gpuward.report.versions import loaded_version
-from gpuward.report.warned import told_of_layout, told_of_plugin, told_of_request, told_of_skip, told_of_unserved
+from gpuward.report.warned import (
+    told_of_layout,
+    told_of_lingering,
+    told_of_plugin,
+    told_of_request,
+    told_of_skip,
+    told_of_unserved,
+)
 from gpuward.upgrade.at_its_time import at_its_time
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.facts_cache import gather
@@ -94,7 +101,8 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
     workloads = picture.active.workloads
     unknown = workloads.unknown(node) if workloads is not None else ""
     bare = Explanation(node, picture.now, _policy(picture, upgrades, name),
-                       notes=(*not_taken_up(picture.drivers), *([unknown] if unknown else ()),
+                       notes=(*not_taken_up(picture.drivers), *told_of_lingering(picture.drivers, snapshot),
+                              *([unknown] if unknown else ()),
                               *(told_of_left(snapshot, name) if picture.active.view is None else ())))
     facts = next((facts for facts in gather(snapshot, upgrades) if facts.node.name == name), None)
     if facts is None:

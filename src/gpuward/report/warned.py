@@ -46,8 +46,8 @@ def warnings(policies: PoliciesInForce, plan: Plan, snapshot: Snapshot, now: flo
     nodes = [name for name in sorted(plan.nodes) if offers_unserved(name, plan, snapshot)]
     offer = "offers" if len(nodes) == 1 else "offer"
     told = (f"{listed(nodes, _MOST)} {offer} GPUs that no driver pod serves: gpuward explain {one}" for one in nodes[:1])
-    settings = (*_lingering(policies, snapshot), *_ignored(policies, snapshot), *unbounded(policies.upgrades, plan, snapshot),
-                *unread_words(policies), *_empty_waves(policies, plan))
+    settings = (*told_of_lingering(policies, snapshot), *_ignored(policies, snapshot),
+                *unbounded(policies.upgrades, plan, snapshot), *unread_words(policies), *_empty_waves(policies, plan))
     unmade = (message for _, message in told_of_unmounted(unmounted(policies.policy, snapshot), snapshot.namespace))
     of_nodes = (*_taken_away(snapshot), *_without_plugin(policies.policy, plan, snapshot),
                 *_without_toolkit(policies.policy, plan, snapshot), *_without_layout(plan, snapshot, now),
@@ -107,7 +107,8 @@ def _unskipped(plan: Plan, snapshot: Snapshot) -> Iterator[str]:
                f"{names.UPGRADE_SKIP}={snapshot.nodes[one].labels[names.UPGRADE_SKIP]} was to say: only `true` skips a node")
 
 
-def _lingering(policies: PoliciesInForce, snapshot: Snapshot) -> Iterator[str]:
+def told_of_lingering(policies: PoliciesInForce, snapshot: Snapshot) -> Iterator[str]:
+    """Tell of a RolloutPolicy that is gone and still in force."""
     view = policies.policy.rollout.view
     if view is not None and view.gone and "RolloutPolicy" in snapshot.forbidden:  # nobody has seen that it is gone
         yield f"RolloutPolicies cannot be listed: {view.name}, the last one that is known, is taken to be in force"
