@@ -7,11 +7,15 @@ import pytest
 from gpuward import names
 from gpuward.kube import resources
 from gpuward.kube.resources import GVR
+from gpuward.model.states import State
+from gpuward.sandbox.faults import FaultKind
+from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
+from kubesandbox.sim.faults import Fault
 from tests.journeys.looking import condition_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_moves import uids, with_one_owner
 from tests.journeys.test_nvidiadriver import condition, make, nvidia_driver
-from tests.journeys.test_removed import DEFAULT, NVIDIADRIVER, remove, removed, users
+from tests.journeys.test_removed import DEFAULT, NVIDIADRIVER, installed, remove, removed, users
 
 
 @on_stage(gpu_nodes=2)
@@ -74,3 +78,26 @@ def test_one_that_is_made_again_and_deleted_takes_them_along(version: str) -> No
         await removed(stage, watcher)
 
     scenario()
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_node_that_failed_is_not_put_into_service_as_its_next_attempt_is_called_off(stage: Stage) -> None:
+    """Nobody has touched its driver in this attempt: it is the new one, which is not validated."""
+    await installed(stage, NVIDIADRIVER, out=1)
+    stage.sandbox.faults.add(Fault(FaultKind.VALIDATOR_NEVER_READY))
+    upgrade = {"waitForCompletion": {"podSelector": "app=job", "timeoutSeconds": 0}}
+    await stage.user.patch_merge(resources.NVIDIA_DRIVERS, DEFAULT, {"spec": {"version": NEW, "upgradePolicy": upgrade}})
+    await stage.until(lambda: State.FAILED in stage.states().values(), within=3600)
+    node = next(name for name, state in stage.states().items() if state == State.FAILED)
+    stage.sandbox.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "job", "namespace": WORKLOAD_NAMESPACE,
+                         "labels": {"app": "job"}}, "spec": {"nodeName": node, "containers": [{"name": "main", "image": "x:1"}]}})
+    await stage.rest(10)
+    await stage.label(node, names.UPGRADE_STATE, State.UPGRADE_REQUIRED)
+    await stage.until(lambda: stage.state(node) == State.WAIT_FOR_JOBS_REQUIRED)
+    await remove(stage, NVIDIADRIVER, "Orphan")
+    await stage.until(lambda: stage.state(node) == "")
+    await stage.rest(60)
+    assert (stage.driver(node), stage.cordons()) == (NEW, [node])
+    stage.sandbox.faults.clear()
+    await stage.until(lambda: not stage.cordons())
+    assert stage.driver(node) == NEW

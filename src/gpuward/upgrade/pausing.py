@@ -24,6 +24,7 @@ from gpuward.upgrade.done_or_failed import is_outdated, kept_driver, remembered_
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.node_decision import NodeDecision
 from gpuward.upgrade.progress import NodeProgress, apply_move, begin, pause, remember, remember_driver, walk
+from gpuward.upgrade.recovery import is_in_doubt
 from gpuward.upgrade.scope import concerns
 from gpuward.upgrade.step import Move
 from gpuward.upgrade.still_offered import awaited, waited_for
@@ -83,12 +84,13 @@ def _is_spared(node: NodeFacts) -> bool:
 
 def _sent_back(node: NodeFacts, paused: Hold, now: float) -> NodeProgress:
     """Put a node back into service that no NVIDIADriver is for any more, with the driver that nobody has touched: a minute
-    later where that may have been asked to go.
+    later where that may have been asked to go. One that is tried again, and whose driver may be what failed, stays cordoned.
     """
     if node.state not in UNDISTURBED and now < (until := _asked_to_go(node) + ENDED_WITHIN):
         return msgspec.structs.replace(pause(node, paused, now), retry_at=until)
     clocks = {key: None for key in (names.WAIT_FOR_JOBS_SINCE,) if key in node.node.annotations}
-    path = apply_move(begin(node, now), Move(State.UPGRADE_REQUIRED, uncordon=is_ours(node), annotations=clocks), now)
+    lifted = is_ours(node) and not is_in_doubt(node)
+    path = apply_move(begin(node, now), Move(State.UPGRADE_REQUIRED, uncordon=lifted, annotations=clocks), now)
     return msgspec.structs.replace(path, hold=unfinished(path.node))
 
 
@@ -137,7 +139,7 @@ def _at_rest(node: NodeFacts, policy: UpgradePolicy, paused: Hold, now: float) -
     path = at_rest(node, policy, now)
     if (failed := remembered_failure(path.node)) is not None:
         return msgspec.structs.replace(path, hold=failed)
-    if path.node.record.state is State.FAILED and path.node.up_to_date:
+    if path.node.record.state in (State.FAILED, State.UPGRADE_REQUIRED) and path.node.up_to_date:
         path = given_back(path, now)
     waits = is_outdated(node) or _is_left_behind(node, policy) or (node.driver is None and node.withheld)
     hold = (paused if waits else unfinished(node)) if node.node.state in AT_REST else None
