@@ -11,7 +11,7 @@ import yaml
 from gpuward import names
 from gpuward.cli.waiting import stopped
 from gpuward.kube import resources
-from tests.journeys.looking import condition_of, explanation_of, headline_of, looking, reason_of, screen_of
+from tests.journeys.looking import condition_of, explanation_of, headline_of, looking, obey, reason_of, screen_of
 from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_metrics import Scrape
 
@@ -135,4 +135,21 @@ async def test_a_failed_node_that_gets_no_driver_pod_stops_the_rollout_in_words_
     (taken,) = (await explanation_of(stage, broken)).remedies
     assert taken.commands == (f"kubectl taint node {broken} maintenance:NoExecute-",)
     await stage.user.patch_merge(resources.NODES, broken, {"spec": {"taints": None}})
+    await stage.upgraded()
+
+
+@on_stage(gpu_nodes=3, upgrade={"maxUnavailable": 1})
+async def test_nodes_behind_one_whose_label_asks_for_no_driver_are_sent_there_before_more_may_be_away(stage: Stage) -> None:
+    """All that was advised was to let more nodes be out of service, for what a typing error keeps away."""
+    await stage.installed()
+    await stage.label("gpu-2", names.DEPLOY_DRIVER, "flase")
+    await stage.until(lambda: stage.hold("gpu-2") == "DriverLabelUnknown")
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-1") == "NoNodeMayStart")
+    first, *more = (await explanation_of(stage, "gpu-1")).remedies
+    assert (first.do, first.commands) == ("look at node gpu-2, which no upgrade brings back", ("gpuward explain gpu-2",))
+    assert first.then == "this node starts at once"
+    assert [each.do for each in more] == ["raise maxUnavailable to 2"]
+    (mended, *_) = (await explanation_of(stage, "gpu-2")).remedies
+    await obey(stage, mended.commands[0])
     await stage.upgraded()

@@ -10,9 +10,11 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.listing import listed
+from gpuward.model.policy import MaxUnavailable
 from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner
 from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.waits import Limit
 from gpuward.upgrade.remedies.fixes import DecisionFacts, Dial, Fix, with_ready
 from gpuward.upgrade.remedies.question import Candidate, Question
 from gpuward.upgrade.remedies.rollback import take_back
@@ -48,6 +50,36 @@ def quarantined(question: Question, nodes: Iterable[str]) -> Iterator[Candidate]
     records = ((name, there[name].record) for name in nodes if name in there)
     kept = [name for name, record in records if record is not None and in_quarantine(record, policy)]
     yield from (look_at(name, "which is quarantined") for name in kept[:MOST_NODES])
+
+
+def out_of_service(question: Question) -> Iterator[Candidate]:
+    """Yield what sends a person to nodes that no upgrade brings back into service and that no other fix is for, such as one
+    whose label says nothing that asks for a driver.
+    """
+    limit, there = question.hold.what, question.case.snapshot.nodes
+    if not isinstance(limit, Limit) or limit.reason is not Reason.NO_NODE_MAY_START:
+        return
+    sent = _in_trouble(question)[:MOST_NODES]
+    others = [name for name in limit.nodes if name in there and name not in sent and _needs_a_look(question, name)]
+    for name in others[:MOST_NODES]:
+        yield Fix(f"look at node {name}, which no upgrade brings back", partial(_serving, name=name),
+                  looks=(f"gpuward explain {quote(name)}",))
+
+
+def _needs_a_look(question: Question, name: str) -> bool:
+    node, status = question.case.snapshot.nodes[name], question.plan.nodes.get(name)
+    if status is None or status.hold is None or status.quarantined or not status.hold.reason.needs_person:
+        return False
+    is_broken = status.hold.reason is Reason.NODE_NOT_READY and not node.unschedulable  # that one is to be got Ready
+    return not is_broken and status.hold.reason is not Reason.VALIDATION_OFF
+
+
+def _serving(case: DecisionFacts, name: str) -> DecisionFacts:
+    """Return the facts as if a node that somebody has looked at took no room: what brings it back is its own matter."""
+    nodes = case.snapshot.nodes
+    limit = MaxUnavailable(count=case.policy.max_unavailable.of(len(nodes)))
+    others = {each: node for each, node in nodes.items() if each != name}
+    return replace(case, snapshot=replace(case.snapshot, nodes=others), policy=replace(case.policy, max_unavailable=limit))
 
 
 def _in_trouble(question: Question) -> list[str]:

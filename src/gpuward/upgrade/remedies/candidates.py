@@ -22,7 +22,7 @@ from gpuward.model.waits import NewDriverFails
 from gpuward.model.windows import WindowShut
 from gpuward.model.workloads import is_for_virtual_machines
 from gpuward.upgrade.remedies import fixes, policy_fixes, waves
-from gpuward.upgrade.remedies.behind import after_troubles, look_at, quarantined
+from gpuward.upgrade.remedies.behind import after_troubles, look_at, out_of_service, quarantined
 from gpuward.upgrade.remedies.driver_pod import (
     empty_for_driver,
     make_driver_pod,
@@ -254,6 +254,7 @@ def _more_unavailable(question: Question) -> Iterator[Candidate]:
     cordoned = [node for node in idle if node.unschedulable and node.ready and node.state is not State.FAILED]
     for node in cordoned[:MOST_NODES]:
         yield fixes.uncordon(node)
+    yield from out_of_service(question)
     total = len(question.plan.nodes)
     low = case.policy.max_unavailable.of(total) + 1
     yield Dial(low, total, lambda count: policy_fixes.set_max_unavailable(case, count, total))
