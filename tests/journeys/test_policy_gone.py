@@ -311,3 +311,13 @@ async def test_a_node_under_way_that_its_nvidia_driver_left_behind_while_the_pol
     await stage.patch_policy("cdi", {"enabled": True, "nriPluginEnabled": False})
     await stage.upgraded()
     await stage.until(lambda: not stage.cordons())
+
+
+@on_stage(gpu_nodes=3)
+async def test_the_log_calls_it_no_pause_while_the_drivers_of_a_deleted_policy_stop(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: "pod-restart-required" in stage.states().values())
+    await stage.user.delete(resources.CLUSTER_POLICIES, POLICY)
+    await stage.rest(20)
+    assert {line["reason"] for line in stage.log if line["msg"] == "Driver upgrade is held"} == {"NoPolicy"}

@@ -95,7 +95,7 @@ class UpgradeLog:
                 self._log_eviction(outcome.action, outcome.error)
         self._log_states(seen)
         self._log_gone(seen)
-        self._log_rollout(plan)
+        self._log_rollout(plan, policed=seen.policies.policy.view is not None)
         self._log_staging(seen)
         self._log_notices(seen)
         held = {name: status.hold for name, status in plan.nodes.items()
@@ -128,10 +128,10 @@ class UpgradeLog:
         self._under_way = {name: status.state for name, status in plan.nodes.items()
                            if status.state in IN_PROGRESS and name in seen.snapshot.nodes}
 
-    def _log_rollout(self, plan: Plan) -> None:
+    def _log_rollout(self, plan: Plan, *, policed: bool) -> None:
         """Tell when something else holds the rollout as a whole than before, or nothing any more."""
         reason = rollout.reason_of(plan) if plan.nodes else ""
-        if reason == Reason.PAUSED and any(hold.reason is Reason.NO_POLICY for hold in plan.holds.values()):
+        if reason == Reason.PAUSED and not policed and all(hold.reason is not Reason.PAUSED for hold in plan.holds.values()):
             reason = str(Reason.NO_POLICY)
         if reason in {*rollout.HOLDS_ALL, str(Reason.NO_POLICY)} and reason != self._holds_all:
             self._log.info("Driver upgrade is held", reason=reason, message=rollout.rollout_of(plan).message)
