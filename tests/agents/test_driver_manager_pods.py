@@ -309,7 +309,7 @@ def test_a_network_device_keeps_no_gpu_on_a_node_for_containers(tmp_path: Path, 
     place.give_to_vfio()
     place.server.node["metadata"]["labels"][label] = "true"
     place.server.pods = [{**VM, "spec": {"nodeName": "gpu-1", "containers": [
-        {"name": "main", "resources": {"limits": {"nvidia.com/hostdev": "1"}}}]},
+        {"name": "main", "resources": {"limits": {"nvidia.com/cx7_vf": "1"}}}]},
         "status": {"phase": "Running", "containerStatuses": [{"name": "main", "ready": ready}]}}]
     assert ("may be in use by virtual machines" in place.run(BY_OPERATOR)) is kept
     assert (place.unbound == "") is kept

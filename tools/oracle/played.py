@@ -57,7 +57,8 @@ class PolicyStage(Stage):
     def _note(self, request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
         before = self.sandbox.store.version
         answer = proceed()
-        if request.method != "GET" and "/events" not in request.path and "accessreviews" not in request.path:
+        asks = request.method == "GET" or "dryRun" in request.query  # a dry run asks what would be written
+        if not asks and "/events" not in request.path and "accessreviews" not in request.path:
             self.written_at = self.clock.now()
             self.writes.append(f"{request.method} {request.path}")
             if isinstance(answer, Answer) and answer.status < 300 and self.sandbox.store.version == before:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 import msgspec
 
@@ -204,9 +204,17 @@ def _sum(name: str, daemonsets: Sequence[DaemonSetView], snapshot: Snapshot, pod
     unready = {pod.node for pod in own if (not pod.ready or pod.deleting) and (pod.node or not pod.meant_for)}
     return OperandReport(
         name, tuple(ds.name for ds in daemonsets), ready, desired, waits,
-        stuck_pod(own) if ready < desired else None, older, tuple(sorted(unready)), tuple(sorted(unplaced)),
-        max(0, desired - len(own)),
+        stuck_pod(_as_heard_of(own, snapshot)) if ready < desired else None, older, tuple(sorted(unready)),
+        tuple(sorted(unplaced)), max(0, desired - len(own)),
     )
+
+
+def _as_heard_of(pods: Iterable[PodView], snapshot: Snapshot) -> Iterator[PodView]:
+    """Yield pods with what their nodes make of them: of one whose node is not Ready, nobody knows what it does."""
+    for pod in pods:
+        node = snapshot.nodes.get(pod.node)
+        lost = pod.begun and not pod.ready and node is not None and not node.ready
+        yield msgspec.structs.replace(pod, unheard=True) if lost else pod
 
 
 def older_pods(ds: DaemonSetView, pods: Iterable[PodView], snapshot: Snapshot) -> int:
