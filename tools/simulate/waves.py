@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuward import names
 from gpuward.model.states import State
-from tools.simulate.known import word_of
+from tools.simulate.known import turns_drivers_off, word_of
 from tools.simulate.policies import is_broken
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ def a_driver_goes_no_further_than_the_canary_before_it_runs(change: NodeChange, 
     another NVIDIADriver has by now, leaves the canary to another.
     """
     spec, after = change.history.only_settings(), change.after.memory()
+    terms = world.watch.ledger.terms(change.node, change.before)
+    if not terms or any(each != spec for each in change.history.settings_since(terms[0].nodes)):
+        return None  # whoever granted the node may have known of no waves
     waves: list[Object] = (spec or {}).get("waves") or []
     if after is None or not (tried := tried_before(change, waves, world)) or _any_left(change, tried):
         return None
@@ -60,6 +63,8 @@ def tried_before(change: NodeChange, waves: Sequence[Object], world: SimulatedWo
         return []
     if (before is not None and before.target == after.target) or not is_driver(after.target, world):
         return []
+    if any(turns_drivers_off(policy) for policy in change.history.policies(change.writer) if policy is not None):
+        return []  # no wave tries how nodes are without a driver
     tried = [name for name in change.history.nodes() if name != change.node
              and change.history.owners(name, change.writer) & change.history.owners(change.node, change.writer)
              and _was_sent(change, name, after.target)]
