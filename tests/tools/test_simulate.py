@@ -9,7 +9,9 @@ from collections.abc import Iterable
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 from tools.simulate import coverage
+from tools.simulate.__main__ import main
 from tools.simulate.faults import KINDS
 from tools.simulate.filling import TRIES, Filling
 from tools.simulate.known import leaves_drivers, turns_drivers_off
@@ -87,6 +89,16 @@ def test_a_cell_that_cannot_be_met_is_tried_only_so_often() -> None:
     while more := list(filling.next_runs()):
         runs += len(more)
     assert runs == TRIES
+
+
+@pytest.mark.parametrize(("words", "told"), [
+    (("--seed", "4", "--add", "api-slo@120"), "'api-slo' is no kind of fault; did you mean api-slow?"),
+    (("--seed", "4", "--add", "api-slow"), "write api-slow@ and virtual seconds from the start, such as api-slow@120"),
+    (("--add", "api-slow@120"), "--as and --add change the run of one seed: give it by --seed"),
+])
+def test_what_cannot_be_added_to_a_run_is_named(words: tuple[str, ...], told: str) -> None:
+    ended = CliRunner().invoke(main, words)
+    assert (ended.exit_code, told in " ".join(ended.output.split())) == (2, True), ended.output
 
 
 def relieved_between_grant_and_start() -> Scenario:

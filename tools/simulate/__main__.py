@@ -6,12 +6,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import click
 import msgspec
 
 from tools.simulate import coverage
+from tools.simulate.faults import KINDS
 from tools.simulate.filling import Filling
 from tools.simulate.many import ITSELF, results
 from tools.simulate.modes import MODES
@@ -43,12 +45,28 @@ class Span(click.ParamType[tuple[int, int]]):
         return span
 
 
+class Added(click.ParamType[str]):
+    """Read `KIND@SECONDS`."""
+
+    name = "KIND@SECONDS"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return it as it is; fails with what to write instead."""
+        kind, _, at = str(value).partition("@")
+        if kind not in KINDS:
+            near = get_close_matches(kind, KINDS, 1)
+            self.fail(f"{kind!r} is no kind of fault{f'; did you mean {near[0]}?' if near else ''}", param, ctx)
+        if not at.replace(".", "", 1).isdecimal():
+            self.fail(f"{value!r} has no time: write {kind}@ and virtual seconds from the start, such as {kind}@120", param, ctx)
+        return str(value)
+
+
 @click.command()
 @click.option("--seeds", default=20, show_default=True, help="How many seeds to play.")
 @click.option("--first", default=0, show_default=True, help="The first of them.")
 @click.option("--seed", type=int, help="Play this seed alone, shrink it if it fails and print its story.")
 @click.option("--as", "mode", type=click.Choice(tuple(MODES)), help="With --seed: play it where drivers come from there.")
-@click.option("--add", "added", multiple=True, metavar="KIND@SECONDS", help="With --seed: add this fault to it.")
+@click.option("--add", "added", multiple=True, type=Added(), help="With --seed: add this fault to it.")
 @click.option("--nodes", type=Span(), default="3-40", show_default=True, help="How many GPU nodes; most runs have few.")
 @click.option("--minutes", type=Span(), default="10-30", show_default=True, help="How many virtual minutes.")
 @click.option("--mode", "chosen", multiple=True, type=click.Choice(tuple(MODES)), help="Where drivers come from; all by default.")
@@ -67,6 +85,8 @@ def main(**options: Any) -> None:
     replay += f" --plant {ranges.plant}" if ranges.plant else ""
     if options["seed"] is not None:
         sys.exit(_one(Variation(options["seed"], options["mode"] or "", options["added"]), ranges, options["shrinks"]))
+    if options["mode"] or options["added"]:
+        raise click.UsageError("--as and --add change the run of one seed: give it by --seed")
     seeds = [Variation(seed) for seed in range(options["first"], options["first"] + options["seeds"])]
     if options["plant"]:
         chosen = tuple(PLANTS) if options["plant"] == "all" else (options["plant"],)
