@@ -48,7 +48,7 @@ class Loops:
 
     def asked(self, process: Process, request: Request) -> None:
         """Take a write before it is served."""
-        if request.method == "GET":
+        if request.method == "GET" or "dryRun" in request.query:
             return
         kind, about = _object(request)
         self._count(process, kind, about, WRITES.get(kind, OTHERS))
