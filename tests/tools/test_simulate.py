@@ -81,6 +81,13 @@ def test_runs_are_made_for_what_no_seed_has_met() -> None:
     assert {str(cell) for cell in filling.left} < left
 
 
+def test_no_fault_is_added_where_none_is_played_any_more() -> None:
+    ranges = Ranges((3, 3), (3, 3), ("clusterpolicy",))
+    filling = Filling(ranges)
+    filling.take(Variation(4), RunResult(4, "", 0.0, 0, None, {}, {"transition cordon-required -> unknown": 181.0}))
+    assert not list(filling.next_runs())
+
+
 def test_a_cell_that_cannot_be_met_is_tried_only_so_often() -> None:
     ranges = Ranges((3, 3), (3, 3), ("clusterpolicy",))
     filling = Filling(ranges)

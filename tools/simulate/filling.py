@@ -50,7 +50,7 @@ class Filling:
             self._left.pop(name, None)
         for name, at in result.first.items():
             kept = self._witnesses.setdefault((scenario.mode, name), [])
-            if len(kept) < WITNESSES and at > SETTLING:
+            if len(kept) < WITNESSES and SETTLING < at < scenario.seconds:
                 kept.append(Witness(run, at))
 
     def next_runs(self) -> Iterator[Variation]:

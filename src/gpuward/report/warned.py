@@ -95,9 +95,8 @@ def told_of_plugin(node: NodeView, active: ActivePolicy) -> tuple[str, ...]:
 
 
 def _skips_nothing(node: NodeView) -> bool:
-    """Tell whether somebody may have meant to keep a node from upgrades by a value that does not: NVIDIA's is `true` alone."""
-    value = node.labels.get(names.UPGRADE_SKIP, "")
-    return value not in ("", "true") and value.lower() != "false"
+    """Tell whether somebody may have meant to keep a node from upgrades by a value that does not."""
+    return _may_mean_true(node.labels.get(names.UPGRADE_SKIP, ""))
 
 
 def _unskipped(plan: Plan, snapshot: Snapshot) -> Iterator[str]:
@@ -143,8 +142,12 @@ def told_of_skip(node: NodeView) -> tuple[str, ...]:
 
 
 def _asks_nothing(node: NodeView) -> bool:
-    """Tell whether somebody may have meant to ask for an upgrade by a value that does not: NVIDIA's is `true` alone."""
-    value = node.annotations.get(names.UPGRADE_REQUESTED, "")
+    """Tell whether somebody may have meant to ask for an upgrade by a value that does not."""
+    return _may_mean_true(node.annotations.get(names.UPGRADE_REQUESTED, ""))
+
+
+def _may_mean_true(value: str) -> bool:
+    """Tell whether a value may have been meant for `true`, which alone NVIDIA's operator takes."""
     return value not in ("", "true") and value.lower() != "false"
 
 
