@@ -281,6 +281,21 @@ def test_a_node_that_says_nothing_of_itself_is_reported_by_its_kubelet() -> None
     play(story)
 
 
+def test_a_kubelet_leaves_conditions_of_others_as_they_are() -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        past = "2025-01-01T00:00:00Z"
+        drained = {"type": "Drained", "status": "Unknown", "lastHeartbeatTime": past, "lastTransitionTime": past}
+        disk = {"type": "DiskPressure", "status": "False"}
+        cluster.add({"kind": "Node", "metadata": {"name": "n"}, "status": {"conditions": [drained, disk]}})
+        await cluster.until(lambda: is_ready(cluster.node("n")), within=5)
+        assert condition(cluster.node("n"), "Drained") == drained
+        await cluster.until(lambda: "lastHeartbeatTime" in (condition(cluster.node("n"), "DiskPressure") or {}), within=30)
+        assert condition(cluster.node("n"), "Drained") == drained
+
+    play(story)
+
+
 MOUNTS = [
     ({"secret": {"secretName": "s"}}, 'secret "s" not found'),
     ({"configMap": {"name": "s"}}, 'configmap "s" not found'),

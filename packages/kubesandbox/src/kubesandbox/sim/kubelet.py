@@ -10,6 +10,7 @@ from kubesandbox.sim.faults import Fault, FaultKind
 from kubesandbox.sim.machine import NFD_KERNEL, Machine
 from kubesandbox.sim.objects import (
     FINISHED,
+    KUBELET_CONDITIONS,
     Object,
     annotations_of,
     condition,
@@ -89,7 +90,8 @@ class Kubelets:
 
         def change(obj: Object) -> None:
             conditions = [
-                {**found, "status": "False"} if found["status"] == "Unknown" and found["type"] != "Ready" else found
+                {**found, "status": "False"}
+                if found["status"] == "Unknown" and found["type"] in KUBELET_CONDITIONS and found["type"] != "Ready" else found
                 for found in obj["status"].get("conditions") or ()]
             obj["status"]["conditions"] = with_condition(conditions, verdict, self._world.now())
         self._world.store.patch_status("nodes", None, node, change)
@@ -171,6 +173,7 @@ class Kubelets:
             now = stamp(self._world.now())
             self._world.store.patch_status("nodes", None, node, lambda obj: obj["status"].update(conditions=[
                 {**found, "lastHeartbeatTime": now, "lastTransitionTime": found.get("lastTransitionTime") or now}
+                if found["type"] in KUBELET_CONDITIONS else found
                 for found in obj["status"].get("conditions") or ()]))
         if period := self._world.delays.heartbeat_seconds:
             instant = self._world.now() + period * self._rhythm.pop(node, 1.0)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 FINISHED: Final = ("Succeeded", "Failed")
+KUBELET_CONDITIONS: Final = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
+"""The conditions of a node that its kubelet reports; others' it leaves as they are."""
 
 
 @lru_cache(maxsize=4096)

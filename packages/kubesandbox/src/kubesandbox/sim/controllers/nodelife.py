@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kubesandbox.sim.objects import (
+    KUBELET_CONDITIONS,
     Object,
     condition,
     is_finished,
@@ -34,7 +35,6 @@ LOST_QUEUE: Final = "lost-node"
 SILENCE_QUEUE: Final = "silent-node"
 DEFAULT_STAY_SECONDS: Final = 300.0
 _OURS: Final = (UNSCHEDULABLE_TAINT, NOT_READY_TAINT, UNREACHABLE_TAINT)
-_WATCHED: Final = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 
 
 class NodeLifecycle:
@@ -145,7 +145,7 @@ class NodeLifecycle:
         if since is None or node is None or since + self._world.delays.node_grace_seconds > self._world.now():
             return
         def change(obj: Object) -> None:
-            for kind in _WATCHED:
+            for kind in KUBELET_CONDITIONS:
                 if condition(obj, kind) is not None:
                     obj["status"]["conditions"] = with_condition(obj["status"]["conditions"], {
                         **(condition(obj, kind) or {}), "status": "Unknown", "reason": "NodeStatusUnknown",
