@@ -159,7 +159,8 @@ def test_an_object_on_its_way_out_keeps_its_finalizers() -> None:
         body = config_map(a="1")
         bench.sandbox.apply({**body, "metadata": {**body["metadata"], "finalizers": ["example.com/held"]}})
         bench.sandbox.store.delete("configmaps", NAMESPACE, "settings")
-        await bench.execute(apply(config_map(a="2")))
+        (outcome,) = await bench.execute(apply(config_map(a="2")))
+        assert "already exists" in outcome.error, "so that it is tried again less and less often"
         assert stored(bench, "configmaps", "settings")["metadata"]["finalizers"] == ["example.com/held"]
 
     on_a_bench(play)

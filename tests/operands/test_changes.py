@@ -125,6 +125,12 @@ def test_what_is_on_its_way_out_is_left_alone_and_waited_for(kind: str) -> None:
     assert made == (), "its pods would not be let in"
 
 
+def test_a_daemonset_without_an_owner_that_is_on_its_way_out_is_waited_for() -> None:
+    """As one of a ClusterPolicy that was deleted with `--cascade=orphan`, and is deleted while a pod does not end."""
+    going = msgspec.structs.replace(Snapshot("ns"), daemonsets=(DaemonSetView("ns", "a", uid="uid", deleting=True),))
+    assert changes([state(obj("DaemonSet"))], OWNER, going) == ()
+
+
 def test_only_what_is_there_is_deleted() -> None:
     gone = (ObjectRef("v1", "ConfigMap", "ns", "a"), ObjectRef("v1", "ConfigMap", "ns", "never-was"))
     assert changes([state(absent=gone)], OWNER, applied()[0]) == (

@@ -129,7 +129,10 @@ async def _create(world: World, gvr: GVR, action: ApplyObject) -> _Applied:
     except errors.AlreadyExists:
         if action.kind == "ServiceAccount":
             return _Applied(await world.cluster.client.get(gvr, action.ref.name, action.ref.namespace), wrote=False)
-        return await _replace_read(world, gvr, action)
+        taken = await _replace_read(world, gvr, action)
+        if taken.answer.object()["metadata"].get("deletionTimestamp"):
+            raise  # nothing in a cache tells of one without an owner: as a refusal it is tried again less and less often
+        return taken
 
 
 async def _look_at_owner(world: World, action: ApplyObject) -> None:

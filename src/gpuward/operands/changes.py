@@ -136,7 +136,7 @@ def _apply(wanted: WantedObject, snapshot: Snapshot, state: str) -> ApplyObject 
         return None
     have, last = snapshot.owned.get(wanted.key), snapshot.applied.get(wanted.key)
     there = _daemon_set(wanted, snapshot) if kind == "DaemonSet" else None
-    if there is not None and leaves_pods(there, _node_selector(wanted.body), snapshot):
+    if there is not None and (there.deleting or leaves_pods(there, _node_selector(wanted.body), snapshot)):
         return None
     body = wanted.body if there is None else with_selector(wanted.body, there.selector)
     if have is None:
@@ -150,7 +150,7 @@ def _apply(wanted: WantedObject, snapshot: Snapshot, state: str) -> ApplyObject 
 
 def _daemon_set(wanted: WantedObject, snapshot: Snapshot) -> DaemonSetView | None:
     found = (ds for ds in snapshot.daemonsets if (ds.namespace, ds.name) == (wanted.ref.namespace, wanted.ref.name))
-    return next((ds for ds in found if not ds.deleting), None)
+    return next(found, None)
 
 
 def leaves_pods(ds: DaemonSetView, selector: Mapping[str, str], snapshot: Snapshot) -> bool:
