@@ -116,6 +116,21 @@ async def test_nodes_behind_one_that_gets_no_driver_pod_do_not_go_on_by_themselv
         assert [report.node for report in Choice(held=True).of(picture)] == [name]
 
 
+@on_stage(gpu_nodes=3, upgrade={"maxParallelUpgrades": 0, "maxUnavailable": 1})
+async def test_nodes_behind_one_that_fell_silent_in_mid_upgrade_are_sent_there_first(stage: Stage) -> None:
+    """Its old driver pod stays for as long as its kubelet is silent: all that was advised was to let more nodes be away."""
+    await stage.installed()
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") == State.POD_RESTART_REQUIRED)
+    stage.sandbox.disconnect("gpu-1")
+    await stage.until(lambda: stage.hold("gpu-1") == "NodeNotReady")
+    first, *more = (await explanation_of(stage, "gpu-2")).remedies
+    assert (first.do, first.commands) == ("look at node gpu-1, which is under way and needs somebody", ("gpuward explain gpu-1",))
+    assert [each.do for each in more] == ["raise maxUnavailable to 2"]
+    stage.sandbox.reconnect("gpu-1")
+    await stage.upgraded()
+
+
 @on_stage(gpu_nodes=2)
 async def test_the_log_of_an_installation_calls_no_driver_the_wanted_one_before_it_is_loaded(stage: Stage) -> None:
     await stage.until(lambda: any("no driver to upgrade yet" in line["msg"] for line in stage.log))

@@ -9,11 +9,13 @@ from shlex import quote
 import msgspec
 
 from gpuward import names
+from gpuward.model.driver import is_driver_pod
 from gpuward.model.listing import listed
 from gpuward.model.policy import MaxUnavailable
 from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner
 from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.views import PodView
 from gpuward.model.waits import Limit
 from gpuward.upgrade.remedies.fixes import DecisionFacts, Dial, Fix, with_ready
 from gpuward.upgrade.remedies.question import Candidate, Question
@@ -112,12 +114,20 @@ def _done(case: DecisionFacts, name: str) -> DecisionFacts:
     """Return the facts once a node has its driver, and serves."""
     node = case.snapshot.nodes[name]
     ours = node.record is not None and node.record.cordon is CordonOwner.GPUWARD
-    done = replace(node, labels={**node.labels, names.UPGRADE_STATE: str(State.DONE)}, record=None,
+    done = replace(node, labels={**node.labels, names.UPGRADE_STATE: str(State.DONE)}, record=None, ready=True,
                    unschedulable=node.unschedulable and not ours)
-    case = replace(case, snapshot=replace(case.snapshot, nodes={**case.snapshot.nodes, name: done}))
-    for pod in case.snapshot.pods.get(name, ()):
+    there, target = case.snapshot.pods.get(name, ()), node.record.target if node.record is not None else ""
+    pods = tuple(_replaced(pod, target) if target and is_driver_pod(pod, case.snapshot.namespace) else pod for pod in there)
+    case = replace(case, snapshot=replace(case.snapshot, nodes={**case.snapshot.nodes, name: done},
+                                          pods={**case.snapshot.pods, name: pods}))
+    for pod in pods:
         case = with_ready(case, pod)
     return case
+
+
+def _replaced(pod: PodView, revision: str) -> PodView:
+    """Return a driver pod as its successor will be."""
+    return replace(pod, labels={**pod.labels, names.REVISION_HASH: revision}, deleting=False)
 
 
 def _warned(candidate: Candidate, risk: str) -> Candidate:
