@@ -196,6 +196,7 @@ async def test_a_toolkit_that_crashes_in_an_upgrade_is_trouble_with_a_remedy(sta
     assert "this node is up to date then" in (await explained(stage, node))["HELP"], "the others only wait for the toolkit"
     blames_no_driver = f"; the rollout has stopped: the new driver is not validated on {node}"
     assert ", 1 under way in trouble" in await headline_of(stage)
+    assert f"held: 1 ValidatorStarting ({node})" in condition_of(stage)[2], "as the first line has it"
     assert stage.sandbox.machine(node).driver == NEW
     await stage.until(lambda: stage.state(node) == State.FAILED, within=1200)
     assert (await headline_of(stage)).endswith(blames_no_driver)

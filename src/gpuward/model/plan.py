@@ -13,7 +13,7 @@ from gpuward.model.reasons import Reason
 from gpuward.model.record import Failure, Record
 from gpuward.model.states import IN_PROGRESS, State, parse_state
 from gpuward.model.views import NodeView
-from gpuward.model.waits import Failed, Plain, RetryLater, WaitsFor
+from gpuward.model.waits import Failed, Plain, RetryLater, Starting, WaitsFor
 from gpuward.model.waves import RolloutWaves
 
 
@@ -32,6 +32,12 @@ class Hold(msgspec.Struct, frozen=True, gc=False):
     def lasts(self) -> bool:
         """Tell whether it is to end by itself, and should have long ago."""
         return isinstance(self.what, Plain) and self.what.lasts
+
+    @property
+    def is_trouble(self) -> bool:
+        """Tell whether a node under way needs somebody, or waits for a pod that should be there, or be ready, by now."""
+        fails = isinstance(self.what, Starting) and self.what.trouble.is_more_than_a_start
+        return self.reason.needs_person or self.lasts or (fails and self.reason is Reason.VALIDATOR_STARTING)
 
     @property
     def repels(self) -> bool:

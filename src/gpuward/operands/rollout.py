@@ -202,11 +202,11 @@ def _message(plan: Plan) -> str:
     skipped = sum(status.state is State.UPGRADE_REQUIRED and status.hold is not None and status.hold.reason is Reason.SKIPPED
                   for status in plan.nodes.values())
     text = progress(counts, skipped) + staged(counts) + (f"; {left}" if left else "") + _failing(plan)
-    held: dict[Reason, list[str]] = defaultdict(list)
+    held: dict[tuple[Reason, bool], list[str]] = defaultdict(list)
     for name, hold in sorted(plan.holds.items()):
-        held[hold.reason].append(name)
+        held[hold.reason, hold.reason.is_waited_for and not hold.is_trouble].append(name)
     for told, waits in (("waiting", True), ("held", False)):
-        parts = [_held(reason, held[reason]) for reason in Reason if reason in held and reason.is_waited_for is waits]
+        parts = [_held(reason, held[reason, waits]) for reason in Reason if (reason, waits) in held]
         text += f"; {told}: {', '.join(parts)}" if parts else ""
     quoted = min((hold for hold in plan.holds.values() if hold.reason in _QUOTED), key=_importance, default=None)
     large = next(filter(None, (too_large(hold.what) for hold in plan.holds.values())), "")

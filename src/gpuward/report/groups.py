@@ -7,7 +7,6 @@ from enum import StrEnum
 from gpuward.model.plan import Hold, NodeStatus
 from gpuward.model.reasons import BESIDE_THE_DRIVER, Reason
 from gpuward.model.states import IN_PROGRESS, State
-from gpuward.model.waits import Starting
 from gpuward.model.waves import WaveSoaking
 
 
@@ -29,12 +28,6 @@ class Group(StrEnum):
     def is_exception(self) -> bool:
         """Tell whether somebody may have to do something about its nodes, or watches them."""
         return self in (Group.FAILED, Group.HELD, Group.NOT_READY, Group.UNWELL, Group.UNDER_WAY)
-
-
-def is_in_trouble(hold: Hold) -> bool:
-    """Tell whether a node under way waits for somebody, or for a pod, be it the driver's or not, that is not made or started."""
-    fails = isinstance(hold.what, Starting) and hold.what.trouble.is_more_than_a_start
-    return hold.reason.needs_person or hold.lasts or (fails and hold.reason is Reason.VALIDATOR_STARTING)
 
 
 def group_of(status: NodeStatus) -> Group:

@@ -25,7 +25,7 @@ from gpuward.operands.yet_to_go import kept
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.refused import departures, endings, problems_besides, refusal, refusals
 from gpuward.report.behind import behind_stuck_waves
-from gpuward.report.groups import Group, group_of, is_in_trouble
+from gpuward.report.groups import Group, group_of
 
 _STOPS = (Reason.ABORTED, Reason.PLAN_DIFFERS, Reason.FAILURE_BUDGET, Reason.WAVE_FAILED, Reason.WAVE_EMPTY,
           Reason.ANALYSIS_FAILED,
@@ -74,7 +74,7 @@ def further_problems(snapshot: Snapshot, policies: PoliciesInForce) -> tuple[str
 def _bad(plan: Plan) -> str:
     """Count the nodes that somebody has to look at."""
     groups = Counter(map(group_of, plan.nodes.values()))
-    stuck = sum(status.hold is not None and is_in_trouble(status.hold) and group_of(status) is Group.UNDER_WAY
+    stuck = sum(status.hold is not None and status.hold.is_trouble and group_of(status) is Group.UNDER_WAY
                 for status in plan.nodes.values())
     under_way = f", {stuck} under way in trouble" if stuck else ""
     return "".join(f", {groups[group]} {group}" for group in _BAD if groups[group]) + under_way

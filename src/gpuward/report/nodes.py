@@ -18,7 +18,7 @@ from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.report.behind import behind_stuck_waves
-from gpuward.report.groups import Group, group_of, is_in_trouble
+from gpuward.report.groups import Group, group_of
 from gpuward.report.versions import loaded_version, wanted_versions
 
 _WORDS: Final = {
@@ -187,7 +187,7 @@ def _report(name: str, status: NodeStatus, snapshot: Snapshot | None, wanted: st
         cordoned=status.cordoned and not managers,
         by_driver_manager=status.cordoned and managers,
         pool=pool_of(node) if node is not None else "",
-        troubled=group is Group.UNDER_WAY and hold is not None and is_in_trouble(hold),
+        troubled=group is Group.UNDER_WAY and hold is not None and hold.is_trouble,
     )
 
 
