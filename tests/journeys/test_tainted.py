@@ -48,6 +48,16 @@ async def test_an_alert_tells_of_a_node_that_was_done_and_has_lost_its_driver_po
 
 
 @on_stage(gpu_nodes=2)
+async def test_a_node_that_loses_its_driver_to_a_taint_is_told_of_at_once(stage: Stage) -> None:
+    await stage.installed()
+    await taint(stage, "gpu-2")
+    await stage.until(lambda: not stage.pods(names.DRIVER_APP, "gpu-2"))
+    await stage.rest(15)
+    assert f"DriverPodMissing: {WAITS}" in stage.events("gpu-2")
+    assert [line["node"] for line in stage.log if line.get("reason") == WAITS] == ["gpu-2"]
+
+
+@on_stage(gpu_nodes=2)
 async def test_a_node_names_the_taint_and_who_waits_for_the_fleet_is_told_that_it_does_not_go_on(stage: Stage) -> None:
     await stage.installed()
     await taint(stage, "gpu-2")
@@ -121,7 +131,7 @@ async def test_a_failed_node_that_gets_no_driver_pod_stops_the_rollout_in_words_
     last = next(node for node, state in stage.states().items() if state == "upgrade-required")
     await taint(stage, broken)
     await stage.rest(240)
-    assert not [event for event in stage.events(broken) if "DriverPodMissing" in event], "mostly that takes seconds"
+    assert [event for event in stage.events(broken) if "DriverPodMissing" in event] == [f"DriverPodMissing: {WAITS}"]
     await stage.rest(120)
     waits = f"DriverPodMissing: {WAITS}"
     assert stage.events(broken)[-1] == waits, "its deadline is far away"

@@ -81,7 +81,7 @@ def own_reason(status: NodeStatus) -> Said | None:
     """Return the state and the reason of a node that is held for a reason of its own; None for any other."""
     if status.hold is None or status.hold.reason.concerns_fleet or status.hold.reason.in_passing:
         return None
-    told = status.state in (State.UPGRADE_REQUIRED, State.FAILED) or status.hold.lasts
+    told = status.state in (State.UPGRADE_REQUIRED, State.FAILED) or status.hold.lasts or status.hold.repels
     if status.hold.reason is Reason.DRIVER_POD_MISSING and not told:
         return None  # between the old driver pod and the new one, or before the first
     return Said(status.state, status.hold.reason, frozenset({_about(status.hold.what)}))

@@ -99,7 +99,8 @@ class UpgradeLog:
         self._log_staging(seen)
         self._log_notices(seen)
         held = {name: status.hold for name, status in plan.nodes.items()
-                if status.hold is not None and (status.hold.lasts or _is_passed_over(status, status.hold.reason))}
+                if status.hold is not None and (status.hold.lasts or status.hold.repels
+                                                or _is_passed_over(status, status.hold.reason))}
         skipped = {name: sentence(hold) for name, hold in held.items()}
         known = {name: _gist(hold) for name, hold in held.items()}
         fresh = ((HELD.get(held[name].reason, IS_HELD), name) for name, gist in known.items() if self._said.get(name) != gist)
