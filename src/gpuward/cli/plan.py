@@ -15,6 +15,7 @@ from rich.text import Text
 
 from gpuward.cli.connect import connected
 from gpuward.cli.foresight import Foresight, Wanted, foresee
+from gpuward.cli.look import Picture
 from gpuward.cli.manifests import not_in_force
 from gpuward.cli.overview import warnings_of
 from gpuward.cli.savedplan import SavedPlan, Target, differing, read_plan, saved_plan, told_of_saved, write_plan
@@ -24,6 +25,7 @@ from gpuward.cli.view import GAP, NARROW
 from gpuward.cli.wrapping import wrapped
 from gpuward.model.listing import listed
 from gpuward.model.record import format_time
+from gpuward.policy.refused import departures
 from gpuward.report.foresight import PlannedNode, counted
 from gpuward.report.headline import headline
 from gpuward.report.waves import approvals_to_come
@@ -113,7 +115,7 @@ def as_json(found: Foresight) -> dict[str, Any]:
                    for one in found.differences],
         "approvals": [{"wave": wave, "driver": driver or None} for driver, wave in approvals(found)],
         "problems": [*found.written.problems, *found.picture.plan.troubles.values()],
-        "warnings": [*not_in_force(found.picture.snapshot), *warnings_of(found.picture)],
+        "warnings": [*_warned(found.picture)],
         "nodes": [_node(one) for one in found.nodes],
     }
 
@@ -146,6 +148,10 @@ def _show(found: Foresight) -> None:
             shown.print(part)
 
 
+def _warned(picture: Picture) -> tuple[str, ...]:
+    return (*not_in_force(picture.snapshot), *departures(picture.drivers, picture.snapshot), *warnings_of(picture))
+
+
 def lines(found: Foresight) -> Iterator[str]:
     """Yield what there is to say of all nodes together."""
     count = {when: number for when, number in counted(found.nodes).items() if number}
@@ -156,7 +162,7 @@ def lines(found: Foresight) -> Iterator[str]:
         f"There is nothing to do: {headline(picture.plan, picture.snapshot, picture.drivers)}")
     yield found.operator
     yield from (f"problem: {problem}" for problem in (*found.written.problems, *picture.plan.troubles.values()))
-    yield from (f"warning: {told}" for told in (*not_in_force(picture.snapshot), *warnings_of(picture)))
+    yield from (f"warning: {told}" for told in _warned(picture))
     for driver, wave in approvals(found):
         whose, option = (f" of NVIDIADriver {driver}", f" --driver {quote(driver)}") if driver else ("", "")
         yield f"wave {wave}{whose} asks for an approval once it is done: later waves wait for `gpuward approve{option}`"

@@ -86,9 +86,23 @@ def endings(drivers: PoliciesInForce, snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def departures(drivers: PoliciesInForce, snapshot: Snapshot) -> tuple[str, ...]:
-    """Return which NVIDIADrivers were deleted whose drivers are still there, and what becomes of their nodes."""
-    return tuple(f"NVIDIADriver {each.driver} was deleted{told}" for each in drivers.upgrades
-                 if each.gone and (told := becomes(each, drivers, snapshot)))
+    """Return which NVIDIADrivers whose drivers are still there were deleted or left nodes to nobody, and what becomes of them."""
+    gone = (f"NVIDIADriver {each.driver} was deleted{told}" for each in drivers.upgrades
+            if each.gone and (told := becomes(each, drivers, snapshot)))
+    return (*gone, *filter(None, (_deselected(each, drivers, snapshot) for each in drivers.upgrades)))
+
+
+def _deselected(policy: UpgradePolicy, drivers: PoliciesInForce, snapshot: Snapshot) -> str:
+    """Say of an NVIDIADriver that is there how many nodes lose its driver, as no NVIDIADriver selects them any more."""
+    if not policy.driver or policy.gone or policy.going or not policy.auto_upgrade:
+        return ""
+    count = sum(isinstance(drivers.owners.get(name), NoOwner) and node.labels.get(names.DRIVER_OWNER) == policy.driver
+                for name, node in snapshot.nodes.items())
+    if not count:
+        return ""
+    nodes, lose = ("1 node", "it loses") if count == 1 else (f"{count} nodes", "they lose")
+    return (f"NVIDIADriver {policy.driver} selects {nodes} no more, nor does another one: {lose} the driver{_each(count)} "
+            "once it is emptied; correct nodeSelector or the labels to keep it")
 
 
 def becomes(policy: UpgradePolicy, drivers: PoliciesInForce, snapshot: Snapshot, only: str = "") -> str:

@@ -8,6 +8,7 @@ from typing import Final
 
 from gpuward import names
 from gpuward.model.driver import driver_daemonsets, is_driver_pod
+from gpuward.model.owners import NoOwner
 from gpuward.model.placement import Placements, after
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.versions import version_of
@@ -49,8 +50,9 @@ def wanted_versions(managed: Iterable[str], snapshot: Snapshot, policies: Polici
     """Return the version of the driver that each of these nodes should have."""
     found = wanted_daemonsets(managed, snapshot, policies)
     asked = {each.view.name: asked_version(each) for each in policies.active} if policies.in_force else {}
-    owners = {name: snapshot.nodes[name].labels.get(names.DRIVER_OWNER, "") for name in found}
-    return {name: version_of(ds.image) if ds is not None else asked.get(owners[name], "") for name, ds in found.items()}
+    owners = {name: snapshot.nodes[name].labels.get(names.DRIVER_OWNER, "") for name in found
+              if not isinstance(policies.owners.get(name), NoOwner)}
+    return {name: version_of(ds.image) if ds is not None else asked.get(owners.get(name, ""), "") for name, ds in found.items()}
 
 
 def asked_version(driver: ActiveDriver) -> str:

@@ -33,7 +33,7 @@ def takes_drivers(policy: UpgradePolicy) -> bool:
 def losing(nodes: Iterable[str], snapshot: Snapshot, policy: UpgradePolicy) -> frozenset[str]:
     """Return which of the nodes of a policy are to have no driver after the one that they have."""
     found = frozenset(nodes) & snapshot.nodes.keys()
-    if policy.off or not takes_drivers(policy):
+    if policy.off or policy.unseen or not (policy.driver or takes_drivers(policy)):
         return found if policy.off else frozenset()
     placements = Placements(snapshot, policy.placing)
     moving = {name: placements.moving(snapshot.nodes[name], snapshot.pods.get(name, ())) for name in found}
