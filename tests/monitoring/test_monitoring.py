@@ -95,6 +95,8 @@ def test_alerts_are_about_all_reasons_that_stop_a_rollout_or_need_somebody() -> 
     assert listed("GpuwardNodeHeld") | listed("GpuwardNodeFailed") == needs
     (oldest,) = (expr for title, expr in queries() if title == "Oldest wait that needs somebody")
     assert set(re.findall(r'reason=~"([^"]*)"', oldest)[0].split("|")) == needs
+    (count,) = (expr for title, expr in queries() if title == "Need somebody")
+    assert set(re.findall(r'reason=~"([^"]*)"', count)[0].split("|")) == needs - unmade | stops | {Reason.APPROVAL_REQUIRED}
 
 
 @pytest.mark.parametrize(("name", "expr"), EXPRESSIONS, ids=[name for name, _ in EXPRESSIONS])
@@ -111,6 +113,11 @@ def test_queries_are_about_metrics_that_there_are(name: str, expr: str) -> None:
 def test_groups_that_the_dashboard_names_are_those_of_the_status() -> None:
     (panel,) = (panel for panel in dashboard()["panels"] if panel["title"] == "Nodes by group")
     assert [override["matcher"]["options"] for override in panel["fieldConfig"]["overrides"]] == [str(group) for group in Group]
+
+
+def test_the_share_that_is_up_to_date_counts_the_nodes_that_the_status_counts() -> None:
+    (share,) = (expr for title, expr in queries() if title == "Up to date")
+    assert re.findall(r'group=~"([^"]*)"', share) == [f"{Group.UP_TO_DATE}|{Group.UNWELL}"]
 
 
 def test_the_dashboard_can_be_imported_anywhere() -> None:
