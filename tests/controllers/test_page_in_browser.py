@@ -14,11 +14,14 @@ import pytest
 from gpuward.controllers.page import PATH, Board, page_routes
 from gpuward.controllers.serving import serve
 from gpuward.model.passes import Pass
+from gpuward.model.reasons import Reason
+from gpuward.model.states import IN_PROGRESS
 from gpuward.model.waves import RolloutWaves, WavePhase, WaveStatus
 from gpuward.report.page import Leading
 from tests import build
 from tests.browser import CHROMIUM, Page, browsing, chromium
 from tests.report.fleets import Fleet, rollout
+from tests.waits import held_by
 
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no Chromium on this machine")
 LEADS = Leading("operator-1", True, "operator-1", own=True)
@@ -131,6 +134,19 @@ async def test_how_waves_and_operands_stand_is_said_in_words(page: Shown) -> Non
     await page.browser.until("!document.getElementById('waved').hidden")
     assert (await page.text("#waves")).splitlines() == [
         "canary: 1 of 1 done, waits for approval: gpuward approve", "night: 0 of 4 done, waits"]
+
+
+@in_browser
+async def test_nodes_that_wait_for_one_in_trouble_are_not_said_to_go_on_by_themselves(page: Shown) -> None:
+    fleet = rollout(12)
+    page.tell(fleet)
+    await page.open()
+    assert "(goes on by itself)" in await page.text("#grid")
+    nodes = {name: msgspec.structs.replace(status, hold=held_by(Reason.DRIVER_FAILING)) if status.state in IN_PROGRESS else status
+             for name, status in fleet.plan.nodes.items()}
+    page.tell(fleet._replace(plan=msgspec.structs.replace(fleet.plan, nodes=nodes)))
+    await page.browser.until("document.querySelector('#grid').innerText.includes('somebody to look at')")
+    assert "goes on by itself" not in await page.text("#grid")
 
 
 @in_browser

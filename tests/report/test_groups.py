@@ -32,3 +32,11 @@ def test_nodes_that_wait_for_one_that_needs_somebody_do_not_go_on_by_themselves(
     reports = [NodeReport("n0", Group.UNDER_WAY, "pod-restart-required", reason=reason), *(
         NodeReport(name, Group.WAITING, "upgrade-required", reason="UnavailableLimit") for name in ("n1", "n2"))]
     assert str(group_reports(reports)[-1]) == told
+
+
+@pytest.mark.parametrize(("pool", "note"), [("NVIDIADriver a", "for nodes under way, of which 1 needs somebody to look at it"),
+                                            ("NVIDIADriver b", "")])
+def test_nodes_of_one_nvidia_driver_do_not_wait_for_those_of_another(pool: str, note: str) -> None:
+    reports = [NodeReport("n0", Group.UNDER_WAY, "pod-restart-required", reason="DriverFailing", pool="NVIDIADriver a"),
+               NodeReport("n1", Group.WAITING, "upgrade-required", reason="UnavailableLimit", pool=pool)]
+    assert group_reports(reports)[-1].note == note

@@ -40,7 +40,8 @@ def document(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce, operator
             "staging": counts.staging, "staged": counts.staged,
         },
         "estimate": plan.estimate.as_json() if plan.estimate is not None else None,
-        "groups": [{"group": str(one.group), "nodes": one.nodes, "reasons": dict(one.reasons)} for one in group_reports(every)],
+        "groups": [{"group": str(one.group), "nodes": one.nodes, "reasons": dict(one.reasons)}
+                   | ({"note": one.note} if one.note else {}) for one in group_reports(every)],
         "waves": wave_documents(plan),
         "operands": [_operand(one, *moving) for one in operand_reports(snapshot, policies)],
         "nodes": [_node(report) | {"upToDate": plan.nodes[report.node].up_to_date} for report in nodes],

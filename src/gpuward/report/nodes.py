@@ -110,15 +110,21 @@ class GroupReport(msgspec.Struct, frozen=True):
     bare: int = 0
     """How many nodes take room for which they wait, and are not under way, as no driver pod is made there."""
 
-    def __str__(self) -> str:
-        """Return the words for it."""
-        words = f"{self.group}: {NOTHING_GOES_ON}" if self.idle and self.group in MOVING else _WORDS[self.group]
+    @property
+    def note(self) -> str:
+        """Return what nodes wait for that may not end by itself; empty where all of it does."""
         if self.behind and not self.idle:
             need = "needs somebody to look at it" if self.behind == 1 else "need somebody to look at them"
-            words = f"{self.group} for nodes under way, of which {self.behind} {need}"
-        elif self.bare and not self.idle:
+            return f"for nodes under way, of which {self.behind} {need}"
+        if self.bare and not self.idle:
             take = "node without a driver pod takes" if self.bare == 1 else "nodes without a driver pod take"
-            words = f"{self.group} for room, of which {self.bare} {take} some"
+            return f"for room, of which {self.bare} {take} some"
+        return ""
+
+    def __str__(self) -> str:
+        """Return the words for it."""
+        idle = self.idle and self.group in MOVING
+        words = f"{self.group}: {NOTHING_GOES_ON}" if idle else f"{self.group} {self.note}" if self.note else _WORDS[self.group]
         named = ", ".join(f"{count} {reason}" for reason, count in self.reasons)
         cordoned = f", {self.cordoned} of them cordoned by somebody else" if self.cordoned else ""
         return f"{self.nodes} {words}" + (f" ({named})" if named else "") + cordoned
@@ -140,18 +146,25 @@ def group_reports(reports: Iterable[NodeReport], *, idle: bool = False) -> list[
     """Return the groups that have nodes, in their order."""
     reasons: dict[Group, Counter[str]] = {}
     cordoned: Counter[Group] = Counter()
-    troubled = bare = 0
+    troubled: Counter[str] = Counter()
+    waiting = set[str]()
+    bare = 0
     for one in reports:
         reasons.setdefault(one.group, Counter())[one.reason] += 1
         cordoned[one.group] += one.cordoned
-        troubled += one.troubled or (one.group is Group.UNDER_WAY and _is(one.reason, lambda reason: reason.needs_person))
+        under_way = one.group is Group.UNDER_WAY
+        troubled[one.pool] += one.troubled or (under_way and _is(one.reason, lambda reason: reason.needs_person))
+        if one.group is Group.WAITING and _is(one.reason, lambda reason: reason.is_turn):
+            waiting.add(one.pool)
         bare += one.group is Group.NOT_READY and one.reason == Reason.DRIVER_POD_MISSING
     def counted(group: Group) -> tuple[tuple[str, int], ...]:
         return () if group is Group.UP_TO_DATE else tuple(each for each in reasons[group].most_common() if each[0])
 
     def behind(group: Group) -> int:
-        turns = group is Group.WAITING and any(_is(reason, lambda one: one.is_turn) for reason in reasons[group])
-        return troubled if turns else 0
+        if group is not Group.WAITING or not waiting:
+            return 0
+        beyond = Reason.DOMAIN_LIMIT in reasons[group]  # a domain has nodes of several NVIDIADrivers
+        return sum(count for pool, count in troubled.items() if beyond or pool in waiting or not pool.startswith(_OWNED))
 
     def taken(group: Group) -> int:
         return bare if group is Group.WAITING and Reason.UNAVAILABLE_LIMIT in reasons[group] else 0
@@ -218,7 +231,10 @@ def _attempt(status: NodeStatus, node: NodeView | None) -> str:
     return f"attempt {failure.attempts + 1}: " if failure is not None and status.state in IN_PROGRESS else ""
 
 
+_OWNED: Final = "NVIDIADriver "
+
+
 def pool_of(node: NodeView) -> str:
     """Return the pool of a node; empty while GPU feature discovery has not said which GPUs it has."""
     owner = node.labels.get(names.DRIVER_OWNER, "")
-    return f"NVIDIADriver {owner}" if owner else node.labels.get(names.GPU_PRODUCT, "")
+    return f"{_OWNED}{owner}" if owner else node.labels.get(names.GPU_PRODUCT, "")
