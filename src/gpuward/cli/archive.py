@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import os
@@ -12,10 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
 
-from gpuward.errors import InputError
+from gpuward.errors import GpuwardError, InputError
 
 IN_MEMORY: Final = 8 << 20
 """Bytes of a member that are kept in memory while it is made."""
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 EXISTS: Final = "it is there already: name another file, or say --force"
 
 
@@ -54,6 +56,7 @@ def archive_at(path: Path, folder: str, at: float, *, force: bool) -> Iterator[A
 
     Raises:
         InputError: a file is there and may not be replaced, or none can be written.
+        GpuwardError: there is no room for it.
     """
     if path.is_dir():
         raise InputError("--output", str(path), "name a file, not a folder")
@@ -72,18 +75,27 @@ def archive_at(path: Path, folder: str, at: float, *, force: bool) -> Iterator[A
                 yield Archive(tar, folder, int(at))
             file.flush()
             os.fsync(file.fileno())
-        _publish(made, path, force=force)
+        publish(made, path, force=force)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise GpuwardError(f"{path} could not be written: {error.strerror}") from error
     finally:
         made.unlink(missing_ok=True)
 
 
-def _publish(made: Path, path: Path, *, force: bool) -> None:
+def publish(made: Path, path: Path, *, force: bool, option: str = "--output") -> None:
+    """Give a file that is whole its name.
+
+    Raises:
+        InputError: a file is there and may not be replaced.
+    """
     if force:
         made.replace(path)
         return
     try:
         os.link(made, path)  # unlike a rename it fails where somebody was faster
     except FileExistsError:
-        raise InputError("--output", str(path), EXISTS) from None
+        raise InputError(option, str(path), EXISTS) from None
     except OSError:  # a file system without hard links
         made.rename(path)

@@ -10,7 +10,7 @@ from shlex import quote
 import msgspec
 
 from gpuward import names
-from gpuward.cli.archive import EXISTS
+from gpuward.cli.archive import EXISTS, publish
 from gpuward.cli.foresight import Foresight
 from gpuward.cli.rollouts import Lines, PolicyRollout, change, read_rollouts
 from gpuward.errors import InputError
@@ -96,13 +96,25 @@ def write_plan(plan: SavedPlan, target: Target) -> None:
     Raises:
         InputError: a file is there and may not be replaced, or none can be written.
     """
+    text = msgspec.json.format(msgspec.json.encode(plan), indent=2) + b"\n"
     try:
-        with target.path.open("wb" if target.force else "xb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(plan), indent=2) + b"\n")
-    except FileExistsError:
-        raise InputError("--save", str(target.path), EXISTS) from None
+        if target.path.exists() and not target.path.is_file():
+            target.path.write_bytes(text)
+        else:
+            _write_whole(text, target)
     except OSError as error:
         raise InputError("--save", str(target.path), f"name a file that can be written: {error.strerror}") from None
+
+
+def _write_whole(text: bytes, target: Target) -> None:
+    """Write a file that is there whole or not at all: one that is to be replaced stays as it is where the disk is full."""
+    path = target.path.resolve() if target.force else target.path  # what a link names is replaced, not the link
+    made = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        made.write_bytes(text)
+        publish(made, path, force=target.force, option="--save")
+    finally:
+        made.unlink(missing_ok=True)
 
 
 def read_plan(option: str, path: Path) -> SavedPlan:
