@@ -246,9 +246,11 @@ async def test_a_process_that_does_not_lead_shows_who_does(page: Shown) -> None:
     page.leading = Leading("operator-1", False, "operator-1")
     await page.browser.until("document.body.innerText.includes('Another process on operator-1 leads')")
     assert "port-forward pod" not in await page.text("#idle")
-    for page.leading in (LEADS, Leading("operator-1", False, "operator-1", own=True)):
-        await page.browser.until("document.body.innerText.includes('This process has just begun to lead')")
+    page.leading = Leading("operator-1", False, "operator-1", own=True)
+    await page.browser.until("document.body.innerText.includes('has not let it renew the Lease in time')")
+    assert "This process does not lead" in await page.text()
     page.leading = LEADS
+    await page.browser.until("document.body.innerText.includes('This process has just begun to lead')")
     page.tell(rollout(3))
     await page.browser.until("document.querySelectorAll('.cell').length === 3")
     page.leading = Leading("operator-1", False, "")

@@ -12,7 +12,7 @@ from gpuward import names
 from gpuward.cli.candidacy import Candidacy
 from gpuward.cli.leader import find_leader
 from gpuward.controllers.operator import Operator, Settings
-from gpuward.errors import Forbidden
+from gpuward.errors import Forbidden, Unreachable
 from gpuward.kube.http.client import Client
 from gpuward.kube.lease.election import Candidate, ElectionListeners, Elector
 from gpuward.kube.resources import LEASES
@@ -40,6 +40,8 @@ class Process:
         self.elector = Elector(
             Client(lease), candidate, random=Random(name), wall=stage.clock.now, changed=self.standing.changed,
             told=ElectionListeners(blocked=self.standing.blocked, refused=self.standing.refused))
+        self.standing.failure = lambda: self.elector.failure
+        self.lease = lease
         self.operator = Operator(
             self.client, Settings(place, IMAGES, seed=0), stage.clock,
             lambda: self.elector.valid(loop.time()) or self.elector.unusable)
@@ -157,3 +159,17 @@ async def test_a_lease_that_a_stranger_wrote_to_last_for_ever_holds_the_operator
     assert (seen.running, "stranger" in seen.message) == (False, True)
     await stage.upgraded(within=1200)
     await again.stop()
+
+
+@on_stage(gpu_nodes=1)
+async def test_the_log_says_why_the_lease_is_lost(stage: Stage) -> None:
+    one = Process(stage, "one")
+    await stage.until(lambda: any(line["msg"] == "Leading" for line in stage.log), within=60)
+
+    def silence(request: Request, proceed: Any) -> Answer | Stream:
+        raise Unreachable("no answer in time")
+
+    one.lease.interfere = silence
+    await stage.until(lambda: bool(stage.warnings("No longer leading: the Lease could not be renewed in time")), within=60)
+    assert "no answer" in stage.warnings("No longer leading")[0]["error"]
+    await one.stop()

@@ -32,12 +32,16 @@ class Candidacy:
         self._elects = elects
         self._is_first = True
         """Whether nobody can have acted since the cluster was listed."""
+        self.failure: Callable[[], GpuwardError | None] = lambda: None
+        """Return why the last attempt at the Lease failed; None where it did not."""
         self._log = structlog.get_logger(source="leaderelection")
 
     def elector(self, access: Access) -> ElectionThread:
         """Return what holds the Lease; it has a connection of its own."""
-        return ElectionThread(lambda: AiohttpTransport(access), self._candidate, random=Random(), changed=self.changed,
-                              told=ElectionListeners(self._silent, self.blocked, self.refused, self._blind))
+        elector = ElectionThread(lambda: AiohttpTransport(access), self._candidate, random=Random(), changed=self.changed,
+                                 told=ElectionListeners(self._silent, self.blocked, self.refused, self._blind))
+        self.failure = lambda: elector.failure
+        return elector
 
     def acts(self, elector: ElectionThread) -> bool:
         """Tell whether to act now."""
@@ -45,7 +49,13 @@ class Candidacy:
 
     def changed(self, leading: bool) -> None:
         """Take it that the Lease is ours, or no longer."""
-        self._log.info("Leading" if leading else "No longer leading", lease=self._lease(self._candidate.namespace))
+        lease, failure = self._lease(self._candidate.namespace), self.failure()
+        if leading:
+            self._log.info("Leading", lease=lease)
+        elif failure is None:  # it is stopped, say
+            self._log.info("No longer leading", lease=lease)
+        else:
+            self._log.warning("No longer leading: the Lease could not be renewed in time", lease=lease, error=str(failure))
         if self._elects or not self._is_first:
             self._turned()
         self._is_first = False
