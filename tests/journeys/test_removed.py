@@ -110,6 +110,9 @@ def test_a_budget_keeps_a_driver_as_long_as_it_keeps_its_users(mode: str) -> Non
         assert told in condition_of(stage)[2]
         assert "1 BudgetBlocks (gpu-1)" in condition_of(stage)[2]
         assert told in await headline_of(stage)
+        offers = [await headline_of(stage), *(await status_of(stage))["warnings"]]
+        assert any("; 1 node offers GPUs by a driver that is still loaded and that nobody serves" in line
+                   or line.startswith("gpu-2 offers GPUs that no driver pod serves") for line in offers), offers
         assert "0 of 2 nodes up to date" not in await headline_of(stage)
         counts = (await status_of(stage))["counts"]
         assert (counts["removing"], counts["removed"]) == (1, 1)

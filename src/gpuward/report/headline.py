@@ -51,7 +51,8 @@ def headline(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> str:
     mode = "" if plan.auto_upgrade else "; automatic upgrades are off"
     counts = plan.counts
     done = f"{goal(counts)}{_bad(plan)}{staged(counts)}{_stopped(plan, snapshot, policies)}"
-    told = "; ".join((f"ClusterPolicy {active.view.name}: {done}{mode}", *departures(policies, snapshot)))
+    unserved = told_of_abandoned(snapshot) if active.switched_off else ""  # pods that the next nodes are emptied of come to them
+    told = "; ".join((f"ClusterPolicy {active.view.name}: {done}{mode}{unserved}", *departures(policies, snapshot)))
     others = (*endings(policies, snapshot), *filter(None, [kept(snapshot)]))
     of_drivers = (*(refused := refusals(policies)), *others)
     if not of_drivers:
