@@ -22,6 +22,7 @@ from gpuward.model.states import State
 from gpuward.ports import Access
 from gpuward.prometheus.client import PrometheusClient
 from gpuward.sandbox.samples import IMAGES
+from tests.journeys.kernels import runs_kernel
 from tests.journeys.looking import condition_of, explanation_of, status_of
 from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_removed import COMPILED, DEFAULT, MODES, NVIDIADRIVER, PRECOMPILED, installed
@@ -297,7 +298,7 @@ async def test_a_failure_stays_though_a_node_starts_with_another_kernel(stage: S
     set_condition(stage, "gpu-1", "True")
     await stage.until(holds(stage, "AnalysisFailed"))
     set_condition(stage, "gpu-1", "False")
-    await stage.label("gpu-4", names.NFD_KERNEL, "5.15.0-999-generic")
+    await runs_kernel(stage, "gpu-4", "5.15.0-999-generic")
     await stage.rest(1800)
     await stage.restart_operator()
     await stage.rest(1800)

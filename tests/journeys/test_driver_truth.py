@@ -15,6 +15,7 @@ from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
 from kubesandbox.store import Event
+from tests.journeys.kernels import runs_kernel
 from tests.journeys.looking import explanation_of, headline_of
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
 from tests.journeys.test_moves import with_one_owner
@@ -289,7 +290,7 @@ async def test_a_node_on_its_way_that_boots_another_kernel_is_not_done_before_th
     await stage.until(lambda: stage.policy_status().get("state") == "ready" and stage.all_are(State.DONE)
                       and stage.drivers() == ["580"])
     await stage.deploy("train", node="gpu-1")
-    await stage.label("gpu-1", names.NFD_KERNEL, OTHER_KERNEL)
+    await runs_kernel(stage, "gpu-1", OTHER_KERNEL)
     await stage.until(lambda: stage.state("gpu-1") == State.WAIT_FOR_JOBS_REQUIRED)
     untrue: list[str] = []
 

@@ -13,6 +13,7 @@ from gpuward.kube import resources
 from gpuward.model.explain import sentence
 from gpuward.model.states import State
 from kubesandbox.messages import Answer, Request, Stream, refusal
+from tests.journeys.kernels import runs_kernel
 from tests.journeys.looking import condition_of, explanation_of, looking
 from tests.journeys.stage import Proceed, Stage, on_stage
 from tests.journeys.test_removed import COMPILED, MODES, PRECOMPILED, driver_sets, installed
@@ -230,7 +231,7 @@ def test_a_second_wave_with_the_same_labels_that_never_had_a_node_holds_nobody(m
 @on_stage(gpu_nodes=4, upgrade=ALL_AT_ONCE)
 async def test_nobody_follows_though_a_node_starts_with_another_kernel(stage: Stage) -> None:
     old = await emptied(stage, PRECOMPILED)
-    await stage.label("gpu-4", names.NFD_KERNEL, "5.15.0-999-generic")
+    await runs_kernel(stage, "gpu-4", "5.15.0-999-generic")
     await stage.rest(7200)
     assert (stage.driver("gpu-2"), stage.driver("gpu-3"), stage.hold("gpu-2"), stage.cordons()) == (old, old, "WaveEmpty", [])
     await promote(stage)

@@ -19,6 +19,7 @@ from gpuward.sandbox.faults import FaultKind
 from kubesandbox.messages import Answer, Request
 from kubesandbox.sim.faults import Fault
 from tests.contract.api import APPLY_PATCH
+from tests.journeys.kernels import runs_kernel
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
 from tests.journeys.test_nvidiadriver import driver_pods, make, nvidia_driver, set_driver
 
@@ -185,7 +186,7 @@ async def test_nvidia_drivers_have_rollouts_of_their_own(stage: Stage) -> None:
 @on_stage(gpu_nodes=3)
 async def test_precompiled_drivers_of_two_kernels_are_one_rollout(stage: Stage) -> None:
     other = stage.labels("gpu-1")[names.NFD_KERNEL].replace("5.", "6.")
-    await stage.label("gpu-3", names.NFD_KERNEL, other)
+    await runs_kernel(stage, "gpu-3", other)
     await stage.patch_policy("driver/version", "580")
     await stage.patch_policy("driver/usePrecompiled", True)
     await stage.installed()

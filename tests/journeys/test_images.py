@@ -15,6 +15,7 @@ from gpuward.controllers.operator import Operator, Outside, Settings
 from gpuward.kube import resources
 from gpuward.ports import ImageFound, Login
 from gpuward.sandbox.samples import IMAGES
+from tests.journeys.kernels import runs_kernel
 from tests.journeys.looking import condition_of
 from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_moves import images
@@ -125,7 +126,7 @@ def test_an_image_that_is_pushed_later_lets_the_rollout_go_on(mode: str) -> None
 async def test_a_kernel_without_an_image_holds_its_node_alone(stage: Stage) -> None:
     await installed(stage, "precompiled")
     (before,) = (pod["metadata"]["uid"] for pod in driver_pods(stage, "gpu-2"))
-    await stage.label("gpu-2", names.NFD_KERNEL, KERNEL)
+    await runs_kernel(stage, "gpu-2", KERNEL)
     await stage.until(lambda: stage.hold("gpu-2") == "ImageMissing", 60)
     await set_driver(stage, {"version": "590"})
     await stage.until(lambda: all("590-" in "".join(images(stage, node)) for node in ("gpu-1", "gpu-3")), 3600)

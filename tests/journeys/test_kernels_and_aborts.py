@@ -8,6 +8,7 @@ from gpuward import names
 from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.upgrade.words import VERSION
+from tests.journeys.kernels import runs_kernel
 from tests.journeys.stage import POLICY, Stage, on_stage
 from tests.journeys.test_validation_off import ask_for_another, installed
 from tests.journeys.test_waves import abort, resume, words_on
@@ -33,7 +34,7 @@ def on_another(stage: Stage, before: list[str]) -> bool:
 
 async def relabelled(stage: Stage, *nodes: str) -> None:
     for node in nodes:
-        await stage.label(node, names.NFD_KERNEL, OTHER)
+        await runs_kernel(stage, node, OTHER)
     await stage.patch_policy("driver/upgradePolicy/autoUpgrade", True)
     await stage.rest(600)
 

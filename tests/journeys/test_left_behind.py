@@ -12,6 +12,7 @@ from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
+from tests.journeys.kernels import runs_kernel
 from tests.journeys.looking import explanation_of, reason_of
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
 from tests.journeys.test_moves import (
@@ -46,7 +47,7 @@ def test_a_node_whose_nvidiadriver_is_made_again_is_upgraded_to_what_discovery_s
         await stage.patch_policy("driver/useNvidiaDriverCRD", False)
         await stage.rest(60)
         said = OTHER_KERNEL if edited == names.NFD_KERNEL else "24.04" if stage.labels("gpu-2")[edited] == "22.04" else "22.04"
-        await stage.label("gpu-2", edited, said)
+        await (runs_kernel(stage, "gpu-2", said) if edited == names.NFD_KERNEL else stage.label("gpu-2", edited, said))
         await stage.rest(60)
         await stage.user.delete(resources.NVIDIA_DRIVERS, "default", propagation="Orphan")
         await stage.rest(60)

@@ -19,6 +19,7 @@ from kubesandbox.messages import Answer, Request, Stream, refusal
 from kubesandbox.sim.faults import Fault
 from kubesandbox.sim.objects import is_terminating
 from kubesandbox.store import Event
+from tests.journeys.kernels import runs_kernel
 from tests.journeys.stage import NEW, OLD, POLICY, Object, Stage, on_stage, policy
 from tests.journeys.test_nvidiadriver import (
     IS_DRIVER,
@@ -334,7 +335,7 @@ async def test_an_operating_system_that_is_edited_is_followed_when_the_node_is_e
 @on_stage(gpu_nodes=2)
 async def test_a_kernel_that_is_edited_is_followed_when_the_node_is_empty(stage: Stage) -> None:
     watcher = await with_precompiled(stage)
-    await stage.label("gpu-1", names.NFD_KERNEL, OTHER_KERNEL)
+    await runs_kernel(stage, "gpu-1", OTHER_KERNEL)
     await stage.until(lambda: images(stage, "gpu-1") != [] and OTHER_KERNEL in images(stage, "gpu-1")[0])
     await at_rest(stage, watcher)
     assert State.POD_DELETION_REQUIRED in stage.entered("gpu-1")
@@ -347,7 +348,7 @@ async def test_a_kernel_that_is_edited_is_followed_by_a_precompiled_nvidia_drive
     await make(stage, nvidia_driver("default", default=True, version="580", usePrecompiled=True))
     await stage.installed()
     watcher = await with_workloads(stage)
-    await stage.label("gpu-1", names.NFD_KERNEL, OTHER_KERNEL)
+    await runs_kernel(stage, "gpu-1", OTHER_KERNEL)
     await stage.until(lambda: images(stage, "gpu-1") != [] and OTHER_KERNEL in images(stage, "gpu-1")[0])
     await at_rest(stage, watcher)
     assert State.POD_DELETION_REQUIRED in stage.entered("gpu-1")
@@ -355,7 +356,7 @@ async def test_a_kernel_that_is_edited_is_followed_by_a_precompiled_nvidia_drive
 
 @on_stage(gpu_nodes=4)
 async def test_with_two_kernels_the_switch_to_precompiled_and_back_tears_no_driver_away(stage: Stage) -> None:
-    await stage.label("gpu-1", names.NFD_KERNEL, OTHER_KERNEL)
+    await runs_kernel(stage, "gpu-1", OTHER_KERNEL)
     await stage.installed()
     watcher = await with_workloads(stage)
     await stage.patch_policy("driver/version", "580")
@@ -602,7 +603,7 @@ async def orphan_drivers(stage: Stage) -> None:
 async def test_an_orphan_on_a_node_that_is_to_move_to_another_kernel_is_adopted_and_not_deleted(stage: Stage) -> None:
     watcher = await with_precompiled(stage)
     await stage.patch_policy("driver/upgradePolicy/autoUpgrade", False)
-    await stage.label("gpu-1", names.NFD_KERNEL, OTHER_KERNEL)
+    await runs_kernel(stage, "gpu-1", OTHER_KERNEL)
     await stage.until(lambda: stage.hold("gpu-1") == "MovePaused")
     await orphan_drivers(stage)
     await stage.rest(120)

@@ -7,6 +7,7 @@ import pytest
 from gpuward import names
 from gpuward.kube import resources
 from gpuward.model.states import State
+from tests.journeys.kernels import runs_kernel
 from tests.journeys.looking import headline_of
 from tests.journeys.stage import OLD, Stage, on_stage
 from tests.journeys.test_moves import (
@@ -61,7 +62,7 @@ def test_a_precompiled_driver_whose_nodes_kernel_was_edited_meanwhile_runs_on(fi
             await stage.patch_policy("driver/version", OLD)
         await stage.patch_policy(f"driver/{field}", instead)
         await stage.rest(10)
-        await stage.label("gpu-2", names.NFD_KERNEL, OTHER_KERNEL)
+        await runs_kernel(stage, "gpu-2", OTHER_KERNEL)
         await stage.rest(20)
         await stage.patch_policy("driver/version", "580")
         await stage.patch_policy(f"driver/{field}", not instead)

@@ -183,9 +183,15 @@ class Drives(People):
     def reboot(self, name: str, kernel: str) -> None:
         """Start a machine anew with a kernel: nothing is loaded, and every container begins again."""
         self.discovered[name] = {**self.discovered.get(name, {}), names.NFD_KERNEL: kernel}
-        self.sandbox.store.patch_status("nodes", None, name, lambda node: node["status"]["nodeInfo"].update(kernelVersion=kernel))
+        self.tell_kernel(name, kernel)
         self.sandbox.reboot(name)
         self.rediscover(name)
+
+    def tell_kernel(self, name: str, kernel: str) -> None:
+        """Let a node's kubelet tell of a kernel; does nothing while there is no such node."""
+        if self.sandbox.store.find("nodes", None, name) is None:
+            return
+        self.sandbox.store.patch_status("nodes", None, name, lambda node: node["status"]["nodeInfo"].update(kernelVersion=kernel))
 
     # What is there.
 

@@ -18,7 +18,7 @@ from gpuward.model.hosts import LeftHosts
 from gpuward.model.owners import Claim, name_of, owner_of
 from gpuward.model.removal import DriverKept
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.systems import kernel_of, system_of, tag_of
+from gpuward.model.systems import is_kernel, kernel_of, system_of, tag_of
 from gpuward.model.views import NodeView, PodView
 
 
@@ -63,10 +63,16 @@ def placement_of(labels: Mapping[str, str]) -> Placement:
     return Placement(labels.get(names.DRIVER_OWNER, ""), labels.get(names.DRIVER_OS, ""), labels.get(names.DRIVER_KERNEL, ""))
 
 
-def wanted_placement(node: str, labels: Mapping[str, str], placing: Placing, *, serves: bool = True) -> Placement:
-    """Return where the driver of a GPU node should come from, whose present one `serves` it or not. What nothing says stays."""
+def wanted_placement(
+    node: str, labels: Mapping[str, str], placing: Placing, *, serves: bool = True, runs: str = ""
+) -> Placement:
+    """Return where the driver of a GPU node should come from, whose present one `serves` it or not. What nothing says stays, and
+    so does the kernel where discovery says another one than its kubelet, by which it `runs`.
+    """
     current = placement_of(labels)
     system, kernel = system_of(labels), kernel_of(labels) or current.kernel
+    if current.kernel and runs and not is_kernel(kernel, runs):
+        kernel = current.kernel
     if placing.stays and (current.owner or current.kernel):
         return current
     if placing.claims is None:
@@ -164,10 +170,10 @@ class Placements:
     def _change(self, node: NodeView, labels: Mapping[str, str], pods: Iterable[PodView]) -> dict[str, str | None]:
         if self.placing is None:
             return {}
-        wanted = wanted_placement(node.name, labels, self.placing)
+        wanted = wanted_placement(node.name, labels, self.placing, runs=node.kernel)
         by_kernel = self.placing.precompiled and self.placing.claims is None
         if by_kernel and wanted.os != system_of(labels) and not any(self._serves(pod) for pod in pods):
-            wanted = wanted_placement(node.name, labels, self.placing, serves=False)
+            wanted = wanted_placement(node.name, labels, self.placing, serves=False, runs=node.kernel)
         return {key: value for key, value in wanted.labels.items() if labels.get(key) != value}
 
     def _serves(self, pod: PodView) -> bool:
@@ -184,7 +190,7 @@ class Placements:
         kernel = change.get(names.DRIVER_KERNEL)
         if self.placing is None:
             return False
-        rebooted = bool(kernel) and kernel == node.kernel and names.DRIVER_KERNEL in labels
+        rebooted = bool(kernel) and is_kernel(str(kernel), node.kernel) and names.DRIVER_KERNEL in labels
         living = (pod for pod in pods if not (pod.deleting or pod.finished) and is_driver_pod(pod, self._namespace))
         return any(self._loses(pod, labels, after(labels, change)) for pod in living if pod.ready or not rebooted)
 

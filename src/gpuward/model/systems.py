@@ -16,6 +16,7 @@ _IN_IMAGE = re.compile(r"-((?:(?:opensuse|sle?)-)?[a-z]+[0-9][0-9.]*)$")
 """An operating system at the end of a driver image's tag."""
 _KERNEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?([._][a-z0-9]([a-z0-9-]*[a-z0-9])?)*", re.IGNORECASE)
 """What a kernel's version may be that becomes a part of names."""
+_NEITHER = re.compile(r"[^a-z0-9]")
 
 
 def system_of(labels: Mapping[str, str]) -> str:
@@ -29,6 +30,12 @@ def kernel_of(labels: Mapping[str, str]) -> str:
     """Return the version of a node's kernel; empty when discovery says none that can be."""
     found = labels.get(names.NFD_KERNEL, "")
     return found if _KERNEL.fullmatch(found) else ""
+
+
+def is_kernel(label: str, kernel: str) -> bool:
+    """Tell whether a label says a kernel; labels may not have all characters that a kernel's version may, and are shorter."""
+    one, other = (_NEITHER.sub("", text.lower()) for text in (label, kernel))
+    return one == other or (len(label) >= LONGEST_LABEL - 1 and other.startswith(one))
 
 
 def tag_of(system: str) -> str:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from gpuward import names
 from gpuward.model.placement import Placing
-from gpuward.model.systems import LONGEST_LABEL, kernel_of
+from gpuward.model.systems import is_kernel, kernel_of
 from gpuward.model.views import NodeView
 
 NODE = "{}"
 """What stands for the node's name."""
-_OTHERS = re.compile(r"[^a-z0-9]")
 
 
 def told_of_kernel(node: NodeView, placing: Placing | None) -> Iterator[str]:
@@ -25,16 +23,10 @@ def told_of_kernel(node: NodeView, placing: Placing | None) -> Iterator[str]:
             node.labels.get(names.NFD_KERNEL)) else f"{NODE} has no label {names.NFD_KERNEL}"
         then = f"its precompiled driver stays the one for kernel {current}" if current else "no precompiled driver can be chosen"
         yield f"{has}: {then}"
-    elif node.kernel and not is_same(said, node.kernel):
+    elif node.kernel and not is_kernel(said, node.kernel):
+        then = f"stays the one for kernel {current} until they agree" if current else "is chosen by the label all the same"
         yield (f"the label {names.NFD_KERNEL}={said} of {NODE} is not the kernel that it runs, {node.kernel}: its precompiled "
-               "driver is chosen by the label, and replaced by that. Correct the label, or see whether node feature discovery "
-               "runs there")
-
-
-def is_same(label: str, kernel: str) -> bool:
-    """Tell whether a label says a kernel; labels may not have all characters that a kernel's version may, and are shorter."""
-    one, other = (_OTHERS.sub("", text.lower()) for text in (label, kernel))
-    return one == other or (len(label) >= LONGEST_LABEL - 1 and other.startswith(one))
+               f"driver {then}. Correct the label, or see whether node feature discovery runs there")
 
 
 def _is_chosen_by_it(node: NodeView, placing: Placing | None) -> bool:

@@ -126,6 +126,7 @@ def move_in_pause(world: SimulatedWorld, fault: Fault) -> End:
     """Turn upgrades off, and let nodes be for another NVIDIADriver, or for another kernel, meanwhile."""
     governors, nodes = world.governors(), world.gpu_nodes()
     labels = {node: dict(world.node(node)["metadata"]["labels"]) for node in nodes}
+    kernels = {node: world.node(node)["status"]["nodeInfo"]["kernelVersion"] for node in nodes}
     _upgrade_by_itself(world, governors, False)
 
     def move() -> None:
@@ -133,13 +134,16 @@ def move_in_pause(world: SimulatedWorld, fault: Fault) -> End:
             pool, kernel = labels[node].get(POOL), labels[node].get(names.NFD_KERNEL)
             world.label(node, POOL, next(each for each in POOLS if each != pool))
             if world.mode.precompiled or PRECOMPILED in world.mode.switches:
-                world.label(node, names.NFD_KERNEL, next(each for each in KERNELS if each != kernel))
+                other = next(each for each in KERNELS if each != kernel)
+                world.tell_kernel(node, other)
+                world.label(node, names.NFD_KERNEL, other)
 
     world.later(10.0, move)
 
     def end() -> None:
         for node in nodes:
             world.label(node, POOL, labels[node].get(POOL))
+            world.tell_kernel(node, world.discovered.get(node, {}).get(names.NFD_KERNEL) or kernels[node])
             world.rediscover(node)
         _upgrade_by_itself(world, governors, True)
 
