@@ -19,6 +19,8 @@ _DRIVERS = frozenset({names.DEPLOY_DRIVER, names.GPU_PRESENT, *names.PLACED_BY})
 """Labels without which a node gets no driver, or not the one that it should have."""
 _UPGRADES = frozenset({names.UPGRADE_RECORD, names.UPGRADE_ENABLED})
 """Annotations that say how a node's driver is replaced."""
+_MEMORY = frozenset({names.UPGRADE_RECORD, names.UPGRADE_STATE})
+"""What tells whose a cordon is, and when it goes."""
 
 
 async def patch_node(world: World, action: PatchNode) -> None:
@@ -83,10 +85,18 @@ async def _looked_at(world: World, action: PatchNode) -> None:
     if action.labels.get(names.DEPLOY_DRIVER, "") is None:
         world.cluster.withheld(action.node, world.clock.now())
     lost = _lost(action, answer.object())
+    said = f"{', '.join(lost)} is not as it was written: an admission webhook seems to change it" if lost else ""
     if is_upgrade:
-        world.cluster.wrote(action.node, world.clock.now(), lost)
+        world.cluster.wrote(action.node, world.clock.now(), said)
+    if action.unschedulable and not _MEMORY.isdisjoint(lost):
+        await _take_back(world, action, answer.object())
     if lost:
-        raise errors.Invalid(lost)
+        raise errors.Invalid(said)
+    _tell(world, action)
+
+
+def _tell(world: World, action: PatchNode) -> None:
+    """Report the events that go with a patch."""
     about = [*(("Node", action.node, event) for event in action.events), *(("Pod", *each) for each in action.pod_events)]
     for kind, ref, event in about:
         world.events.event(kind, ref, event.message, warning=event.warning)
@@ -102,14 +112,36 @@ async def _look_for_driver(world: World, action: PatchNode, pod: Ref) -> None:
         raise
 
 
-def _lost(action: PatchNode, node: Mapping[str, Any]) -> str:
-    """Say what the API server took and did not keep, as an admission webhook may have it; nothing if all is there."""
+async def _take_back(world: World, action: PatchNode, node: Mapping[str, Any]) -> None:
+    """Undo a patch that cordoned a node and of whose memory something was dropped: nobody would know any more whose the cordon
+    is. Where the node has changed since, or this is refused too, the next write of it is what is tried again.
+    """
+    meta, cache = node["metadata"], world.cluster.nodes
+    undo: list[Operation] = [{"op": "test", "path": "/metadata/resourceVersion", "value": meta["resourceVersion"]}]
+    if node["spec"].get("unschedulable"):
+        undo.append({"op": "remove", "path": "/spec/unschedulable"})
+    for field, written, before in (("labels", action.labels, action.expect_labels),
+                                   ("annotations", action.annotations, action.expect_annotations)):
+        found = meta.get(field) or {}
+        # What is not there though it was written is what the webhook takes away.
+        undo += _changes(field, {key: before.get(key) for key, value in written.items()
+                                 if found and found.get(key) != before.get(key) and (key in found or value is None)}, found)
+    try:
+        answer = await world.cluster.client.patch_json(resources.NODES, action.node.name, undo)
+    except errors.GpuwardError as error:
+        await settle_after(error, world, resources.NODES, cache, action.node.name)
+    else:
+        cache.apply_response(answer.body)
+
+
+def _lost(action: PatchNode, node: Mapping[str, Any]) -> list[str]:
+    """Name what the API server took and did not keep, as an admission webhook may have it."""
     labels, annotations = node["metadata"].get("labels") or {}, node["metadata"].get("annotations") or {}
     wanted = ((action.labels, labels), (action.annotations, annotations))
     lost = sorted(key for change, found in wanted for key, value in change.items() if found.get(key) != value)
     if action.unschedulable is not None and bool(node["spec"].get("unschedulable")) is not action.unschedulable:
         lost.append("spec.unschedulable")
-    return f"{', '.join(lost)} is not as it was written: an admission webhook seems to change it" if lost else ""
+    return lost
 
 
 def operations(action: PatchNode) -> list[Operation]:
