@@ -171,6 +171,34 @@ def test_a_failure_of_which_only_a_label_tells_is_no_success_after_a_pause(absen
     story()
 
 
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("deleted", [True, False])
+def test_a_failure_of_which_only_a_label_tells_ends_once_its_driver_is_ready(deleted: bool, known: bool) -> None:
+    """As where NVIDIA's operator has left the node failed, or a person has labelled it, and the driver pod gets ready after that:
+    the validator pod is older, and nobody else would replace it.
+    """
+    @on_stage(gpu_nodes=2, upgrade=TWO)
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        await stage.upgrade_to(NEW)
+        await stage.until(lambda: stage.state("gpu-1") == State.POD_RESTART_REQUIRED and not stage.driver("gpu-1"))
+        await stage.rest(4)
+        await stage.kill_operator()
+        if not known:
+            await stage.user.patch_merge(resources.NODES, "gpu-1", {"metadata": {"annotations": {names.UPGRADE_RECORD: None}}})
+        await stage.label("gpu-1", names.UPGRADE_STATE, "upgrade-failed")
+        if deleted:
+            await stage.rest(8)
+        await stage.restart_operator()
+        if deleted:
+            pod = stage.driver_pod("gpu-1")["metadata"]
+            await stage.user.delete(resources.PODS, pod["name"], pod["namespace"])
+        await stage.until(lambda: stage.driver("gpu-1") == NEW)
+        await stage.until(lambda: stage.state("gpu-1") == State.DONE)
+
+    story()
+
+
 @pytest.mark.parametrize("mode", ["ClusterPolicy", "NVIDIADriver"])
 def test_the_condition_names_the_node_that_fails_again_and_again(mode: str) -> None:
     @on_stage(gpu_nodes=3, upgrade={"maxParallelUpgrades": 1})

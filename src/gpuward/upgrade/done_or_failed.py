@@ -114,7 +114,7 @@ def recover(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     if node.retargeted and not node.by_hand:
         return Move(State.UPGRADE_REQUIRED, forced=unvalidated(node))
     failure, retries = node.record.failure, policy.rollout.retries
-    if node.validated or (failure is not None and _is_mended(node, failure)):
+    if node.validated or _is_mended(node, failure):
         return Move(State.VALIDATION_REQUIRED)
     if failure is None:
         return Wait(Hold(UNTOLD, node.record.since))
@@ -153,12 +153,15 @@ def _ends_within(node: NodeFacts, failure: Failure) -> float:
     return max((pod.grace for pod in (*node.to_evict.pods, *node.to_drain.pods) if pod.deleting), default=0.0)
 
 
-def _is_mended(node: NodeFacts, failure: Failure) -> bool:
+def _is_mended(node: NodeFacts, failure: Failure | None) -> bool:
     """Tell whether the node has a driver that only needs to be validated: one that came after the failure and is ready, or the
-    same one that did not get ready then.
+    same one that did not get ready then. Where only the label tells of a failure, one that its validator pods have not seen:
+    nobody else replaces these.
     """
     if not node.driver_ready or node.driver is None:
         return False
+    if failure is None:
+        return bool(node.stale_validators)
     return failure.state is State.POD_RESTART_REQUIRED or failure.driver not in ("", node.driver.uid)
 
 
