@@ -67,6 +67,10 @@ def test_every_kind_of_fault_comes_in_every_mode_where_it_can() -> None:
     assert {f"{mode} | fault {kind}" for mode, kind in drawn} == set(coverage.wanted_faults())
 
 
+def cells_of(name: str, mode: str = "clusterpolicy") -> list[coverage.Cell]:
+    return [cell for cell in coverage.wanted_cells() if (cell.mode, cell.name) == (mode, name)]
+
+
 def test_runs_are_made_for_what_no_seed_has_met() -> None:
     """The run of a seed that met a transition, with faults just before that: it is met after them, too."""
     ranges = Ranges((3, 3), (3, 3), ("clusterpolicy",))
@@ -83,25 +87,25 @@ def test_runs_are_made_for_what_no_seed_has_met() -> None:
 
 def test_no_fault_is_added_where_none_is_played_any_more() -> None:
     ranges = Ranges((3, 3), (3, 3), ("clusterpolicy",))
-    filling = Filling(ranges)
+    filling = Filling(ranges, cells_of("transition cordon-required -> unknown"))
     filling.take(Variation(4), RunResult(4, "", 0.0, 0, None, {}, {"transition cordon-required -> unknown": 181.0}))
-    assert not list(filling.next_runs())
+    assert all(run.bare for run in filling.next_runs())
 
 
 def test_a_cell_that_cannot_be_met_is_tried_only_so_often() -> None:
     ranges = Ranges((3, 3), (3, 3), ("clusterpolicy",))
-    filling = Filling(ranges)
+    filling = Filling(ranges, cells_of("transition cordon-required -> unknown"))
     filling.take(Variation(4), RunResult(4, "", 0.0, 0, None, {}, {"transition cordon-required -> unknown": 120.0}))
     runs = 0
     while more := list(filling.next_runs()):
-        runs += len(more)
+        runs += sum(not run.bare for run in more)
     assert runs == TRIES
 
 
 @pytest.mark.parametrize(("words", "told"), [
     (("--seed", "4", "--add", "api-slo@120"), "'api-slo' is no kind of fault; did you mean api-slow?"),
     (("--seed", "4", "--add", "api-slow"), "write api-slow@ and virtual seconds from the start, such as api-slow@120"),
-    (("--add", "api-slow@120"), "--as and --add change the run of one seed: give it by --seed"),
+    (("--add", "api-slow@120"), "--as, --add and --bare change the run of one seed: give it by --seed"),
 ])
 def test_what_cannot_be_added_to_a_run_is_named(words: tuple[str, ...], told: str) -> None:
     ended = CliRunner().invoke(main, words)
@@ -208,6 +212,20 @@ def test_what_was_never_met_is_named() -> None:
         del everything[name]
     assert coverage.missing(everything) == ["reason Paused", "precompiled | fault cordon"]
     assert coverage.missing(everything, coverage.FEW) == ["reason Paused", "precompiled | fault cordon", str(cell)]
+
+
+def test_of_runs_in_one_mode_only_what_is_that_modes_is_asked() -> None:
+    lacking = coverage.missing({}, coverage.FEW, ("precompiled",))
+    assert {name.partition(" | ")[0] for name in lacking} == {"precompiled"}
+    assert len(lacking) < len(coverage.missing({}, coverage.FEW))
+    assert [line.split()[0] for line in coverage.table({}, ("precompiled",))[1:]] == ["precompiled"]
+
+
+def test_what_is_missing_after_several_groups_of_faults_is_one_line() -> None:
+    cells = ("precompiled | api | reason Paused", "precompiled | fuzz | reason Paused")
+    lacking = ["reason Paused", "precompiled | fault cordon", *cells]
+    assert coverage.together(lacking) == [
+        "reason Paused", "precompiled | fault cordon", "precompiled | reason Paused, after api, fuzz"]
 
 
 def test_the_table_has_a_line_for_each_mode_and_a_column_for_each_group_of_faults() -> None:

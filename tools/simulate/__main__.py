@@ -67,6 +67,7 @@ class Added(click.ParamType[str]):
 @click.option("--seed", type=int, help="Play this seed alone, shrink it if it fails and print its story.")
 @click.option("--as", "mode", type=click.Choice(tuple(MODES)), help="With --seed: play it where drivers come from there.")
 @click.option("--add", "added", multiple=True, type=Added(), help="With --seed: add this fault to it.")
+@click.option("--bare", is_flag=True, help="With --seed: leave out all faults but those that are added.")
 @click.option("--nodes", type=Span(), default="3-40", show_default=True, help="How many GPU nodes; most runs have few.")
 @click.option("--minutes", type=Span(), default="10-30", show_default=True, help="How many virtual minutes.")
 @click.option("--mode", "chosen", multiple=True, type=click.Choice(tuple(MODES)), help="Where drivers come from; all by default.")
@@ -84,9 +85,10 @@ def main(**options: Any) -> None:
         f" --mode {mode}" for mode in options["chosen"]) + "".join(f' --spare "{rule}"' for rule in options["spared"])
     replay += f" --plant {ranges.plant}" if ranges.plant else ""
     if options["seed"] is not None:
-        sys.exit(_one(Variation(options["seed"], options["mode"] or "", options["added"]), ranges, options["shrinks"]))
-    if options["mode"] or options["added"]:
-        raise click.UsageError("--as and --add change the run of one seed: give it by --seed")
+        run = Variation(options["seed"], options["mode"] or "", options["added"], options["bare"])
+        sys.exit(_one(run, ranges, options["shrinks"]))
+    if options["mode"] or options["added"] or options["bare"]:
+        raise click.UsageError("--as, --add and --bare change the run of one seed: give it by --seed")
     seeds = [Variation(seed) for seed in range(options["first"], options["first"] + options["seeds"])]
     if options["plant"]:
         chosen = tuple(PLANTS) if options["plant"] == "all" else (options["plant"],)
@@ -96,10 +98,13 @@ def main(**options: Any) -> None:
     while options["fill"] and (more := list(tally.filling.next_runs())):
         tally.play(more)
     failed, met = tally.failed, tally.met
-    lacking = coverage.missing(met, len(seeds)) if len(ranges.modes) == len(MODES) else []
+    asked = options["assert_coverage"] or options["fill"] or len(ranges.modes) == len(MODES)
+    lacking = coverage.missing(met, coverage.FEW if options["fill"] else len(seeds), ranges.modes) if asked else []
     if options["assert_coverage"]:
-        click.echo("\n".join(coverage.table(met)))
-    click.echo(f"{len(lacking)} of what can be met was never met" + "".join(f"\n  {name}" for name in lacking[:MOST_LACKING]))
+        click.echo("\n".join(coverage.table(met, ranges.modes)))
+    told = coverage.together(lacking)
+    click.echo(f"{len(lacking)} of what can be met was never met" + "".join(f"\n  {line}" for line in told[:MOST_LACKING])
+               + (f"\n  and {len(told) - MOST_LACKING} more lines" if len(told) > MOST_LACKING else ""))
     sys.exit(1 if failed or (options["assert_coverage"] and lacking) else 0)
 
 

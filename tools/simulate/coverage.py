@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
@@ -170,17 +170,32 @@ def why_unmet(cell: Cell) -> str | None:
     return next(patterns, None)
 
 
-def missing(met: Mapping[str, int], runs: int = 0) -> list[str]:
-    """Return what was never met by so many runs, and should have been."""
-    lacking = [name for name in (*wanted(), *wanted_faults()) if not met.get(name)]
-    if runs >= SOME:
-        lacking += [name for name, where in wanted_in_families().items() if not any(map(met.get, where))]
-    return lacking if runs < FEW else lacking + [str(cell) for cell in wanted_cells() if not met.get(str(cell))]
+def missing(met: Mapping[str, int], runs: int = 0, modes: Collection[str] = tuple(MODES)) -> list[str]:
+    """Return what was never met by so many runs in some modes, and should have been. What has to be met in any mode, or in one
+    of a family, is asked of runs in all of them.
+    """
+    lacking = [name for name in wanted_faults() if name.partition(" | ")[0] in modes and not met.get(name)]
+    if len(modes) == len(MODES):
+        lacking = [name for name in wanted() if not met.get(name)] + lacking
+        if runs >= SOME:
+            lacking += [name for name, where in wanted_in_families().items() if not any(map(met.get, where))]
+    cells = (cell for cell in wanted_cells() if cell.mode in modes)
+    return lacking if runs < FEW else lacking + [str(cell) for cell in cells if not met.get(str(cell))]
 
 
-def table(met: Mapping[str, int]) -> list[str]:
-    """Return the table, a line for each mode: how many kinds of faults came, how many transitions and reasons were met, and how
-    many of them after each group of faults.
+def together(lacking: Iterable[str]) -> list[str]:
+    """Return what is missing in few lines: all groups of faults after which a mode did not meet something are in one."""
+    lines: dict[str, list[str]] = {}
+    for name in lacking:
+        *before, what = name.split(" | ")
+        mode, groups = before[:1], before[1:]
+        lines.setdefault(" | ".join((*mode, what)), []).extend(groups)
+    return [f"{line}, after {', '.join(groups)}" if groups else line for line, groups in lines.items()]
+
+
+def table(met: Mapping[str, int], modes: Iterable[str] = tuple(MODES)) -> list[str]:
+    """Return the table, a line for each of some modes: how many kinds of faults came, how many transitions and reasons were met,
+    and how many of them after each group of faults.
     """
     columns = groups()
     cells = wanted_cells()
@@ -191,7 +206,7 @@ def table(met: Mapping[str, int]) -> list[str]:
     steps = {in_mode(cell.mode, cell.name): cell.mode for cell in cells}
     can_mode, did_mode = Counter(steps.values()), Counter(mode for name, mode in steps.items() if met.get(name))
     lines = [f"{'mode':28}{'kinds':>9}{'all':>9}" + "".join(f"{group:>12}" for group in columns)]
-    for mode in MODES:
+    for mode in modes:
         shown = "".join(f"{f'{did[mode, group]}/{can[mode, group]}' if can[mode, group] else '-':>12}" for group in columns)
         both = f"{f'{seen[mode]}/{kinds[mode]}':>9}{f'{did_mode[mode]}/{can_mode[mode]}':>9}"
         lines.append(f"{mode:28}{both}{shown}")

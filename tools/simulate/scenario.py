@@ -95,25 +95,31 @@ def draw(seed: int, ranges: Ranges | None = None) -> Scenario:
 
 
 class Variation(msgspec.Struct, frozen=True):
-    """Say how a run differs from that of its seed: by where drivers come from, and faults that are added, as KIND@SECONDS."""
+    """Say how a run differs from that of its seed: by where drivers come from, by faults that are added, as KIND@SECONDS, and
+    whether those are all that there are.
+    """
 
     seed: int
     mode: str = ""
     added: tuple[str, ...] = ()
+    bare: bool = False
 
     def __str__(self) -> str:
-        mode = f" --as {self.mode}" if self.mode else ""
+        mode = (f" --as {self.mode}" if self.mode else "") + (" --bare" if self.bare else "")
         return f"--seed {self.seed}{mode}" + "".join(f" --add {each}" for each in self.added)
 
     def scenario(self, ranges: Ranges) -> Scenario:
         """Return the run."""
         run = draw(self.seed, ranges)
-        faults = sorted((*run.faults, *map(self._fault, self.added)), key=lambda fault: (fault.at, fault.kind))
+        added = tuple(added_fault(self.seed, each) for each in self.added)
+        faults = sorted((*(() if self.bare else run.faults), *added), key=lambda fault: (fault.at, fault.kind))
         return msgspec.structs.replace(run, mode=self.mode or run.mode, faults=tuple(faults))
 
-    def _fault(self, text: str) -> Fault:
-        kind, _, at = text.partition("@")
-        return fault_of(float(at), kind, Random(f"{self.seed}/{text}"))
+
+def added_fault(seed: int, text: str) -> Fault:
+    """Return the fault that is added to the run of a seed by KIND@SECONDS."""
+    kind, _, at = text.partition("@")
+    return fault_of(float(at), kind, Random(f"{seed}/{text}"))
 
 
 def _workloads(random: Random) -> tuple[str, ...]:

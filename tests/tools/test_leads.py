@@ -1,0 +1,40 @@
+"""What leads to what seeds seldom meet: each lead has a run, of its own faults alone, drawn as it says."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from itertools import islice
+
+import pytest
+from tools.simulate import coverage
+from tools.simulate.leads import LEADS, Lead, runs_for
+from tools.simulate.scenario import Ranges, Variation, added_fault, draw
+
+RANGES = Ranges((3, 5), (3, 5))
+
+
+@pytest.mark.parametrize("lead", LEADS, ids=lambda lead: " ".join((lead.names[0], lead.steps[0].kind)))
+def test_a_lead_has_runs_for_what_can_be_met(lead: Lead) -> None:
+    can = {cell.name for cell in coverage.wanted_cells()}
+    for pattern in lead.names:
+        name = next(each for each in sorted(can) if fnmatchcase(each, pattern))
+        assert next(runs_for(name, "two-nvidiadrivers", RANGES), None) is not None
+
+
+def test_a_lead_to_a_reason_is_a_run_of_its_faults_and_no_other() -> None:
+    run = next(runs_for("reason DriverUnplaced", "precompiled", RANGES))
+    scenario = run.scenario(RANGES)
+    assert (scenario.mode, run.bare) == ("precompiled", True)
+    assert [fault.kind for fault in scenario.faults] == ["change-limits", "change-limits", "change-labels", "too-large-driver"]
+    assert 60.0 <= scenario.faults[-1].seconds <= 300.0
+
+
+def test_several_runs_lead_to_one_thing() -> None:
+    assert len(set(islice(runs_for("reason Quarantined", "clusterpolicy", RANGES), 3))) == 3
+
+
+def test_a_bare_run_has_only_the_faults_that_are_added() -> None:
+    run = Variation(7, "precompiled", ("pause@120.00",), bare=True)
+    assert str(run) == "--seed 7 --as precompiled --bare --add pause@120.00"
+    assert run.scenario(RANGES).faults == (added_fault(7, "pause@120.00"),)
+    assert run.scenario(RANGES).workloads == draw(7, RANGES).workloads
