@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
-from itertools import islice
 from random import Random
 from typing import Any, Final, NamedTuple
 
 from gpuward import names
 from gpuward.model.states import State
 from tools.simulate import wild
-from tools.simulate.faults import humans
+from tools.simulate.faults import humans, switches
 from tools.simulate.faults.fuzz import ELSEWHERE
+from tools.simulate.faults.objects import PROPAGATIONS
+from tools.simulate.modes import CRD, MODES, POOLS
 from tools.simulate.policies import prestage, rollout_policy, undrainable, upgrade_policy
 from tools.simulate.scenario import Fault, Ranges, Scenario, Variation, added_fault, draw
 
@@ -64,6 +65,8 @@ class Lead(NamedTuple):
     steps: tuple[Step, ...]
     work: Callable[[Scenario], bool]
     minutes: float = 4.0
+    owned: bool = False
+    """Whether it takes drivers that are left to NVIDIADrivers, or at least some to change."""
 
 
 def _idle(run: Scenario) -> bool:
@@ -139,6 +142,8 @@ _KEY: Final = wild.KEYS.index(names.DEPLOY_DRIVER) / len(wild.KEYS)
 _ONE_BY_ONE: Final = _limits(maxParallelUpgrades=1, maxUnavailable="100%")
 _MANY: Final = _limits(maxParallelUpgrades=(5, 0), maxUnavailable="100%")
 _CHANGE: Final = Step("change-driver", 100.0)
+_SWITCH: Final = Step("switch-owner", 50.0, (0.5, 1.0))
+"""What makes drivers those of NVIDIADrivers, for good, in a mode that begins without."""
 
 LEADS: Final[tuple[Lead, ...]] = (
     Lead(("reason NoNodeMayStart", "reason NodeNotReady"), (
@@ -148,7 +153,8 @@ LEADS: Final[tuple[Lead, ...]] = (
         Step("node-not-ready", 98.0, lasts=(60.0, 400.0), pick=(0.67, 1.0)), _CHANGE,
         Step("node-deleting", 101.0, lasts=(60.0, 300.0), pick=(0.3, 0.6))), _idle),
     Lead(("reason TwoDriverPods", "reason UnknownState", "reason HeldDevices", "reason ProtectedPods", "reason Maintenance"), (
-        *_ONE_BY_ONE, Step("holder", 97.0, pick=(0.67, 1.0), lasts=(60.0, 900.0)),
+        *_limits(maxParallelUpgrades=1, maxUnavailable="100%", drain=None),
+        Step("holder", 97.0, pick=(0.67, 1.0), lasts=(60.0, 900.0)),
         Step("static-pod", 97.1, pick=(0.34, 0.6), lasts=(60.0, 600.0)), _CHANGE,
         Step("second-driver-pod", 101.0, lasts=(60.0, 400.0)), Step("relabel-garbage", 170.0, lasts=(30.0, 600.0)),
         Step("relabel", 185.0, _relabelled(State.NODE_MAINTENANCE_REQUIRED))), _idle),
@@ -215,10 +221,20 @@ LEADS: Final[tuple[Lead, ...]] = (
     Lead(("reason DriverLabelUnknown",), (
         Step("wild-label", 100.0, (_KEY + 0.001, _KEY + 1 / len(wild.KEYS) - 0.001), (30.0, 120.0), fits=_unknown_driver_label),
         Step("delete-driver-pod", 101.0)), _idle),
-    Lead(("reason DriverRefused", "reason NotSelected"), (
-        Step("add-nvidiadriver", 92.0, (0.5, 1.0)), Step("edit-selector", 95.0, lasts=(90.0, 300.0)),
-        Step("change-pool", 97.0, (0.71, 1.0)), Step("node-replaced", 100.0, lasts=(0.0, 3.0)),
-        Step("node-replaced", 102.0, lasts=(0.0, 3.0))), _idle),
+    Lead(("reason DriverRefused",), (
+        Step("add-nvidiadriver", 95.0, (0.5, 1.0), fits=lambda random: random.choice(switches.ADDED) == "default-too"),
+        Step("node-replaced", 100.0, lasts=(0.0, 3.0)), Step("node-replaced", 102.0, lasts=(0.0, 3.0))), _idle, owned=True),
+    Lead(("reason DriverRefused",), (
+        Step("add-nvidiadriver", 95.0, (0.5, 1.0), fits=lambda random: random.choice(switches.ADDED) in POOLS),
+        Step("edit-selector", 97.0, lasts=(90.0, 300.0), fits=lambda random: not random.choice(switches.SELECTORS)),
+        Step("node-replaced", 100.0, lasts=(0.0, 3.0)), Step("node-replaced", 102.0, lasts=(0.0, 3.0))), _idle, owned=True),
+    Lead(("reason NotSelected",), (
+        Step("edit-selector", 95.0, lasts=(90.0, 300.0)), Step("change-pool", 97.0, (0.91, 1.0)),
+        Step("node-replaced", 100.0, lasts=(0.0, 3.0)), Step("node-replaced", 102.0, lasts=(0.0, 3.0))), _idle, owned=True),
+    Lead(("reason DriverKept",), (
+        Step("pause", 96.0, lasts=(120.0, 600.0)), Step("recreate-nvidiadriver", 100.0, lasts=(60.0, 120.0),
+                                                        fits=lambda random: random.choice(PROPAGATIONS[1:]) == "Background"),
+        ), _busy, owned=True),
     Lead(("reason DriverOrphaned", "reason DriverPodMissing"), (
         Step("pause", 98.0, lasts=(60.0, 600.0)), Step("delete-driver-daemonset", 100.0, (0.0, 0.69)), _CHANGE,
         Step("delete-driver-daemonset", 130.0, (0.7, 1.0))), _busy),
@@ -233,13 +249,13 @@ LEADS: Final[tuple[Lead, ...]] = (
         Step("operands-off", 95.0, (0.0, 0.2), (60.0, 400.0)), Step("pause", 96.0, lasts=(120.0, 600.0)),
         Step("driver-off", 100.0, lasts=(60.0, 120.0)), Step("delete-nvidiadriver", 101.0),
         Step("recreate-nvidiadriver", 103.0, lasts=(60.0, 120.0))), _busy),
-    Lead(("reason MovePaused",), (Step("move-in-pause", 100.0, lasts=(60.0, 300.0)),), _busy),
+    Lead(("reason MovePaused",), (Step("move-in-pause", 100.0, lasts=(60.0, 300.0)),), _busy, owned=True),
     Lead(("reason OperandsStarting",), (
         *_MANY, Step("image-pull", 95.0, WHOLE, (60.0, 600.0)),
         *(Step("delete-object", 96.0 + number / 2, (0.2, 0.7)) for number in range(8)), Step("change-template", 103.0)), _busy),
     Lead(("reason ReplacementRefused", "reason RefusedElsewhere", "reason WriteRefused", "reason LedgerRefused"), (
         *_ONE_BY_ONE, _CHANGE,
-        *(Step("api-conflict", 104.0 + 6 * number, (0.7, 1.0), (4.0, 6.0)) for number in range(8))), _idle),
+        *(Step("api-error", 101.5 + 6 * number, (0.85, 1.0), (4.0, 5.0)) for number in range(6))), _idle),
     Lead(("transition unknown -> upgrade-failed",), (
         *_MANY, Step("driver-overdue", 100.0, (0.0, 0.49), (220.0, 300.0)), Step("pause", 190.0, lasts=(5.0, 20.0))), _idle),
     Lead(("transition * -> unknown",), tuple(
@@ -287,7 +303,8 @@ def _runs(lead: Lead, mode: str, ranges: Ranges) -> Iterator[Variation]:
     for run in _scenarios(ranges):
         if run.seconds < 60 * lead.minutes or not lead.work(run):
             continue
-        moments = [next(islice(step.moments(run.seed), 1), None) for step in lead.steps]
+        steps = (_SWITCH, *lead.steps) if lead.owned and CRD in MODES[mode].switches else lead.steps
+        moments = [next(step.moments(run.seed), None) for step in steps]
         if None not in moments:
             yield Variation(run.seed, mode, tuple(text for text in moments if text is not None), bare=True)
 

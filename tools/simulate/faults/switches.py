@@ -6,6 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from gpuward import names
+from kubesandbox.store import copy
 from tools.simulate.drives import CLUSTER_POLICY, DRIVERS, Governor
 from tools.simulate.faults.humans import LEFT_BY_NVIDIA, meddle
 from tools.simulate.faults.kinds import End, kind
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 WITH_OBJECTS = modes_with(OBJECTS)
+ADDED = (*POOLS, *POOLS, "default", "default-too")
+"""The names of NVIDIADrivers that somebody adds."""
+SELECTORS: tuple[Object, ...] = (*({"nodeSelector": {POOL: pool}} for pool in POOLS), {"default": True}, {})
+"""What an NVIDIADriver comes to select: a pool, what no other one selects, everything."""
 
 
 def _random(world: SimulatedWorld, fault: Fault) -> Random:
@@ -69,7 +74,7 @@ def _precompile(world: SimulatedWorld, wanted: bool) -> None:
 @kind("add-nvidiadriver", weight=3, lasts=(60.0, 600.0), modes=WITH_OBJECTS)
 def add_driver(world: SimulatedWorld, fault: Fault) -> End | None:
     """Write one more NVIDIADriver, for a pool or for all that are left; what is there may select the same nodes."""
-    name = _random(world, fault).choice((*POOLS, *POOLS, "default", "default-too"))
+    name = _random(world, fault).choice(ADDED)
     if name in world.driver_names():
         return None
     world.add_driver(name, _random(world, fault), precompiled=world.mode.precompiled)
@@ -91,8 +96,7 @@ def edit_selector(world: SimulatedWorld, fault: Fault) -> End | None:
     if name is None:
         return None
     before = dict(world.sandbox.store.get(DRIVERS, None, name)["spec"])
-    choices: list[Object] = [*({"nodeSelector": {POOL: pool}} for pool in POOLS), {"default": True}, {}]
-    chosen = _random(world, fault).choice(choices)
+    chosen = copy(_random(world, fault).choice(SELECTORS))
 
     def choose(wanted: Object) -> None:
         def change(obj: Object) -> None:
