@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 from tools.simulate import coverage
-from tools.simulate.leads import LEADS, Lead, runs_for
+from tools.simulate.leads import LEADS, Lead, runs_for, runs_of
 from tools.simulate.scenario import Ranges, Variation, added_fault, draw
 
 RANGES = Ranges((3, 5), (3, 5))
@@ -16,9 +16,14 @@ RANGES = Ranges((3, 5), (3, 5))
 @pytest.mark.parametrize("lead", LEADS, ids=lambda lead: " ".join((lead.names[0], lead.steps[0].kind)))
 def test_a_lead_has_runs_for_what_can_be_met(lead: Lead) -> None:
     can = {cell.name for cell in coverage.wanted_cells()}
-    for pattern in lead.names:
-        name = next(each for each in sorted(can) if fnmatchcase(each, pattern))
-        assert next(runs_for(name, "two-nvidiadrivers", RANGES), None) is not None
+    assert all(any(fnmatchcase(name, pattern) for name in can) for pattern in lead.names)
+    run = next(runs_of(lead, "two-nvidiadrivers", RANGES))
+    kinds = [step.kind for step in lead.steps]
+    faults = {fault.kind: fault for fault in run.scenario(RANGES).faults if kinds.count(fault.kind) == 1}
+    for step in lead.steps:
+        if (fault := faults.get(step.kind)) is not None:
+            assert step.level[0] <= fault.level <= step.level[1]
+            assert step.lasts[0] <= fault.seconds <= step.lasts[1]
 
 
 def test_a_lead_to_a_reason_is_a_run_of_its_faults_and_no_other() -> None:
@@ -38,3 +43,11 @@ def test_a_bare_run_has_only_the_faults_that_are_added() -> None:
     assert str(run) == "--seed 7 --as precompiled --bare --add pause@120.00"
     assert run.scenario(RANGES).faults == (added_fault(7, "pause@120.00"),)
     assert run.scenario(RANGES).workloads == draw(7, RANGES).workloads
+
+
+def test_a_lead_about_nvidiadrivers_leaves_drivers_to_them_where_they_are_the_cluster_policys_first() -> None:
+    switched, theirs = (next(runs_for("reason NotSelected", mode, RANGES)).scenario(RANGES) for mode in (
+        "switched-owner", "nvidiadriver"))
+    assert switched.faults[0].kind == "switch-owner"
+    assert switched.faults[0].level >= 0.5
+    assert "switch-owner" not in [fault.kind for fault in theirs.faults]

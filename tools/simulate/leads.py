@@ -162,9 +162,9 @@ LEADS: Final[tuple[Lead, ...]] = (
         *_MANY, Step("change-labels", 100.0), Step("too-large-driver", 120.0, lasts=(60.0, 300.0))), _idle),
     Lead(("reason Aborted",), (*_ONE_BY_ONE, Step("command-abort", 100.0, (0.0, 0.1), (60.0, 300.0))), _busy),
     Lead(("reason WaveFailed", "reason NewDriverFails", "transition pod-restart-required -> upgrade-failed"), (
-        _settings(lambda found: _canary(found) and _says(found, {
-            "deadlines": {"pod-restart-required": "2m"}, "failureBudget": {"nodes": 3}})), *_MANY,
-        Step("driver-never-ready", 98.0, WHOLE, (180.0, 1200.0)), _CHANGE), _idle, 5.0),
+        _settings(lambda found: _canary(found) and not {3, 50}.isdisjoint(found["failureBudget"].values()) and _says(
+            found, {"deadlines": {"pod-restart-required": "2m"}})), *_MANY,
+        Step("driver-never-ready", 98.0, WHOLE, (135.0, 1200.0)), _CHANGE), _idle),
     Lead(("reason WaveSoaking", "reason WaveNotDone"), (
         _settings(lambda found: _canary(found, "soak", soak="1m")), *_MANY, _CHANGE), _idle, 5.0),
     Lead(("reason ApprovalRequired",), (
@@ -180,6 +180,9 @@ LEADS: Final[tuple[Lead, ...]] = (
     Lead(("reason GangSpared", "reason GangAwaited"), (
         *_limits(maxParallelUpgrades=2, maxUnavailable="100%", podDeletion={"force": True}), _CHANGE,
         Step("change-driver", 170.0)), _gang, 3.0),
+    Lead(("reason GangAwaited",), (
+        *_limits(maxParallelUpgrades=(5, 0), maxUnavailable=2, podDeletion={"force": True}),
+        Step("cordon", 97.0, lasts=(60.0, 900.0)), _CHANGE), _gang, 3.0),
     Lead(("reason StagingFailed", "reason ImageNotStaged"), (
         *_MANY, Step("prestaged-rollout", 100.0, (0.5, 1.0), (120.0, 300.0),
                      fits=lambda random: bool(prestage(random)["onFailure"] == "Hold"))), _idle),
@@ -289,7 +292,7 @@ LEADS: Final[tuple[Lead, ...]] = (
 def runs_for(name: str, mode: str, ranges: Ranges) -> Iterator[Variation]:
     """Yield runs in a mode that may lead to a transition or a reason."""
     leads = [lead for lead in LEADS if any(fnmatchcase(name, pattern) for pattern in lead.names)]
-    found = [_runs(lead, mode, ranges) for lead in leads]
+    found = [runs_of(lead, mode, ranges) for lead in leads]
     while found:
         for each in tuple(found):
             run = next(each, None)
@@ -299,7 +302,8 @@ def runs_for(name: str, mode: str, ranges: Ranges) -> Iterator[Variation]:
                 yield run
 
 
-def _runs(lead: Lead, mode: str, ranges: Ranges) -> Iterator[Variation]:
+def runs_of(lead: Lead, mode: str, ranges: Ranges) -> Iterator[Variation]:
+    """Yield the runs of a lead in a mode: those of seeds that are fit for it, each of its faults drawn as it should be."""
     for run in _scenarios(ranges):
         if run.seconds < 60 * lead.minutes or not lead.work(run):
             continue
