@@ -20,8 +20,10 @@ from tools.simulate.world import AFTER, RunResult
 
 WITNESSES: Final = 6
 """So many runs are kept that met something in a mode, those with the fewest faults before the others."""
-TRIES: Final = 6
+TRIES: Final = 8
 """So often is a cell tried. What no run meets then is either rarer than this, or cannot be."""
+TOGETHER: Final = 2
+"""So many times with faults of all groups that are missing, then with some of them."""
 LEADS: Final = 10
 """So many runs at most are to lead to something that no run in a mode has met."""
 SPAN: Final = AFTER - 10.0
@@ -151,13 +153,13 @@ class Filling:
     def _with(self, mode: str, run: Variation, at: float, groups: Sequence[str], tried: int) -> Variation:
         """Return a run with a fault of each group before something is met: gentle ones, and then whatever else there is."""
         random = Random(f"{mode}/{run}/{at}/{tried}")
-        if tried >= TRIES - 2:
+        if tried >= TOGETHER:  # together they may undo each other, as an operator that starts anew forgets refusals
             groups = random.sample(groups, (len(groups) + 1) // 2)
         began = min((added_fault(run.seed, text).at for text in run.added), default=at) if run.bare else at
         before = max(began, at - SPAN) if tried % 4 >= 2 else at
         added = []
         for number, group in enumerate(groups):
-            kinds = self._kinds_of(mode, group, gentle=tried in (0, 2, 5))
+            kinds = self._kinds_of(mode, group, gentle=tried in (0, 2, 5, 6))
             kind, moment = random.choice(kinds), before - JUST_BEFORE - 0.01 * number
             added.append(_ended_by(run.seed, kind, moment) if tried % 2 else f"{kind}@{moment:.2f}")
         return Variation(run.seed, run.mode, (*run.added, *added), run.bare)
