@@ -250,3 +250,19 @@ async def test_an_operand_whose_pods_are_refused_says_why(stage: Stage) -> None:
     assert "operands  all 8 ready" in await screen_of(stage)
     await delete_pods(stage, PLUGIN, "gpu-1")
     assert not any("refuses" in line for line in await screen_of(stage)), "it has made pods since"
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_device_plugin_that_has_failed_for_long_stops_a_rollout_at_its_first_node(stage: Stage) -> None:
+    """The pods of the others would be evicted, and no node would have a GPU for them."""
+    await stage.installed()
+    for node in stage.states():
+        await stage.deploy(f"train-{node}", node=node)
+        stage.sandbox.trouble(node, "device-plugin-crash")
+        await delete_pods(stage, PLUGIN, node)
+    await stage.until(lambda: all(stage.node(node)["status"]["capacity"]["nvidia.com/gpu"] == "0" for node in stage.states()))
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: "NewDriverFails" in {stage.hold(node) for node in stage.states()}, within=3600)
+    await stage.rest(3600)
+    assert [stage.sandbox.machine(node).driver for node in stage.states()].count(NEW) == 1
+    assert "the rollout has stopped: the new driver is not validated on " in await headline_of(stage)

@@ -49,8 +49,8 @@ def test_a_pod_of_nvidias_runtime_class_starts_only_when_the_toolkit_has_made_it
     play(story)
 
 
-@pytest.mark.parametrize("seconds", [5, 200])
-def test_without_its_plugin_a_node_keeps_its_capacity_and_offers_nothing(seconds: float) -> None:
+@pytest.mark.parametrize(("seconds", "capacity"), [(5, "8"), (200, "8"), (310, "0")])
+def test_without_its_plugin_a_node_keeps_its_capacity_for_minutes_and_offers_nothing(seconds: float, capacity: str) -> None:
     async def story() -> None:
         cluster = Cluster(labelled_gpu_node("gpu-1"))
         cluster.add(*stack())
@@ -60,6 +60,6 @@ def test_without_its_plugin_a_node_keeps_its_capacity_and_offers_nothing(seconds
         await cluster.rest(seconds)
         status = cluster.node("gpu-1")["status"]
         assert status["allocatable"]["nvidia.com/gpu"] == "0"
-        assert status["capacity"]["nvidia.com/gpu"] == "8"
+        assert status["capacity"]["nvidia.com/gpu"] == capacity
 
     play(story)

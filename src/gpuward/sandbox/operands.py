@@ -27,6 +27,7 @@ from gpuward.sandbox.validator import (
     ValidatorIdle,
     WaitForToolkit,
 )
+from kubesandbox.sim.kubelet import PLUGIN_GRACE, WITHDRAWN_QUEUE
 from kubesandbox.sim.objects import name_of
 from kubesandbox.sim.programs import Pause, Pausing, Place, Program, Task, Verdict, Waits, Watch
 
@@ -112,6 +113,9 @@ class DevicePluginProgram(Crashing):
             yield Pause(math.inf)
 
     def end(self) -> None:
+        if self._offers:
+            self.machine.withdrawn[GPU_RESOURCE] = self.world.now()
+            self.world.queue.add_at(WITHDRAWN_QUEUE, self.machine.node, self.world.now() + PLUGIN_GRACE)
         self._offers = False
         self.machine.close(self.place.key)
         self._offer(0)
@@ -129,8 +133,10 @@ class DevicePluginProgram(Crashing):
             status = obj["status"]
             status["allocatable"] = {**(status.get("allocatable") or {}), GPU_RESOURCE: str(count)}
             if count:
-                # The kubelet keeps the capacity of a plugin that has gone, and offers none of it.
+                # The kubelet keeps the capacity of a plugin that has gone for some minutes, and offers none of it.
                 status["capacity"] = {**(status.get("capacity") or {}), GPU_RESOURCE: str(count)}
+        if count:
+            self.machine.withdrawn.pop(GPU_RESOURCE, None)
         if count or GPU_RESOURCE in ((node.get("status") or {}).get("capacity") or {}):
             self.world.store.patch_status("nodes", None, self.machine.node, change)
 

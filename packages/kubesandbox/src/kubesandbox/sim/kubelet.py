@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 QUEUE: Final = "kubelet"
 HEARTBEAT_QUEUE: Final = "heartbeat"
 PLUGIN_QUEUE: Final = "register-plugins"
+WITHDRAWN_QUEUE: Final = "withdrawn-resources"
+PLUGIN_GRACE: Final = 300.0
+"""Seconds for which a kubelet keeps the capacity that a device plugin had offered, once that has gone."""
 NFD_QUEUE: Final = "node-feature-discovery"
 TERMINATION_SECONDS: Final = "kubesandbox/termination-seconds"
 """Pod annotation: how long the containers take to end when told to; their grace period still bounds it."""
@@ -57,6 +60,7 @@ class Kubelets:
         world.queue.register(QUEUE, self.sync)
         world.queue.register(HEARTBEAT_QUEUE, self._beat)
         world.queue.register(PLUGIN_QUEUE, self._register_plugins)
+        world.queue.register(WITHDRAWN_QUEUE, self._forget_capacity)
         world.queue.register(NFD_QUEUE, self._discover)
         world.faults.listen(self._fault_changed)
         world.store.subscribe(self._node_changed, "nodes")
@@ -73,6 +77,7 @@ class Kubelets:
         if alive:
             self._down.discard(node)
             self.report_ready(node, True)
+            self._world.queue.add(WITHDRAWN_QUEUE, node)
         else:
             self._down.add(node)
         for uid in self._on.get(node, {}):
@@ -178,6 +183,19 @@ class Kubelets:
         if period := self._world.delays.heartbeat_seconds:
             instant = self._world.now() + period * self._rhythm.pop(node, 1.0)
             self._world.queue.add_at(HEARTBEAT_QUEUE, node, instant)
+
+    def _forget_capacity(self, node: str) -> None:
+        """Report no capacity of a resource any more whose device plugin has been gone for long."""
+        machine, now = self.machines.get(node), self._world.now()
+        if machine is None or node in self._down or self._world.store.find("nodes", None, node) is None:
+            return
+        if later := [at + PLUGIN_GRACE for at in machine.withdrawn.values() if at + PLUGIN_GRACE > now]:
+            self._world.queue.add_at(WITHDRAWN_QUEUE, node, min(later))
+        if over := [resource for resource, at in machine.withdrawn.items() if at + PLUGIN_GRACE <= now]:
+            for resource in over:
+                del machine.withdrawn[resource]
+            self._world.store.patch_status("nodes", None, node, lambda obj: obj["status"].update(
+                capacity={**(obj["status"].get("capacity") or {}), **dict.fromkeys(over, "0")}))
 
     def _node_changed(self, event: Event) -> None:
         name = name_of(event.obj)

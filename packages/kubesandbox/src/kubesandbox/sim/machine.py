@@ -31,6 +31,8 @@ class Machine:
         """The labels that node feature discovery gives the node."""
         self.status: Object = node.get("status") or {}
         """What the kubelet reports of the machine when it registers."""
+        self.withdrawn: dict[str, float] = {}
+        """When the device plugin went that had offered a resource, while none offers it."""
         self.changed = changed
         self.images: set[str] = set()
         """The images that were pulled; those of pods that ran before the sandbox were before that."""
