@@ -9,6 +9,7 @@ import json
 import pytest
 
 from gpuward import errors, names
+from gpuward.kube import resources
 from gpuward.model.explain import arguments, sentence
 from gpuward.model.states import State
 from kubesandbox import messages
@@ -297,6 +298,50 @@ def test_no_node_stays_cordoned_whose_memory_a_webhook_drops(field: str, key: st
         assert stage.cordons() == []
 
     story()
+
+
+@pytest.mark.parametrize(("field", "key"), [("annotations", names.UPGRADE_RECORD), ("labels", names.UPGRADE_STATE)])
+def test_a_cordon_without_memory_is_lifted_though_others_write_to_the_node_meanwhile(field: str, key: str) -> None:
+    """As the node lifecycle controller does, which taints a node as soon as it is cordoned."""
+    @on_stage(gpu_nodes=2, upgrade=ONE)
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        strips(stage, field, key)
+        drops = stage.transport.interfere
+
+        def tainted(request: Request, proceed: Proceed) -> Answer | Stream:
+            answer = drops(request, proceed)
+            if b"/spec/unschedulable" in (request.body or b"") and b'"add"' in (request.body or b""):
+                name = request.path.rsplit("/", 1)[1]
+                stage.sandbox.store.modify("nodes", None, name, lambda node: node["metadata"]["labels"].update(other="1"))
+            return answer
+
+        stage.transport.interfere = tainted
+        await stage.upgrade_to(NEW)
+        await stage.until(lambda: {stage.hold(node) for node in stage.states()} == {"WriteRefused"}, 1200)
+        await stage.rest(900)
+        assert stage.cordons() == []
+        stage.transport.interfere = lambda request, proceed: proceed()
+        await stage.upgraded()
+        assert stage.cordons() == []
+
+    story()
+
+
+@on_stage(gpu_nodes=2, upgrade=ONE)
+async def test_a_cordon_that_is_taken_back_leaves_what_a_person_asked_for(stage: Stage) -> None:
+    def asked() -> str | None:
+        found: str | None = stage.node("gpu-1")["metadata"]["annotations"].get(names.UPGRADE_REQUESTED)
+        return found
+
+    await stage.installed()
+    strips(stage, "annotations", names.UPGRADE_RECORD)
+    await stage.user.patch_merge(resources.NODES, "gpu-1", {"metadata": {"annotations": {names.UPGRADE_REQUESTED: "true"}}})
+    await stage.until(lambda: stage.hold("gpu-1") == "WriteRefused", 1200)
+    await stage.rest(900)
+    assert (asked(), stage.cordons()) == ("true", [])
+    stage.transport.interfere = lambda request, proceed: proceed()
+    await stage.until(lambda: asked() is None and stage.all_are(State.DONE) and not stage.cordons(), 3600)
 
 
 @on_stage(gpu_nodes=2, upgrade=ONE)

@@ -11,7 +11,7 @@ from gpuward.execute.world import CalledOff, World, is_refusal, settle_after
 from gpuward.kube import resources
 from gpuward.model.actions import PatchNode
 from gpuward.model.placement import after
-from gpuward.model.views import Ref
+from gpuward.model.views import NodeView, Ref
 from gpuward.model.withheld import digests_of, selecting
 
 Operation = dict[str, Any]
@@ -73,6 +73,7 @@ async def _looked_at(world: World, action: PatchNode) -> None:
     _check_drivers(world, action)
     world.check_acting()
     cache = world.cluster.nodes
+    before = cache.get(action.node.name)
     is_upgrade = bool(action.entered) or not _UPGRADES.isdisjoint(action.annotations) or not _DRIVERS.isdisjoint(action.labels)
     try:
         answer = await world.cluster.client.patch_json(resources.NODES, action.node.name, operations(action))
@@ -89,7 +90,7 @@ async def _looked_at(world: World, action: PatchNode) -> None:
     if is_upgrade:
         world.cluster.wrote(action.node, world.clock.now(), said)
     if action.unschedulable and not _MEMORY.isdisjoint(lost):
-        await _take_back(world, action, answer.object())
+        await _take_back(world, action, before, answer.object())
     if lost:
         raise errors.Invalid(said)
     _tell(world, action)
@@ -112,26 +113,39 @@ async def _look_for_driver(world: World, action: PatchNode, pod: Ref) -> None:
         raise
 
 
-async def _take_back(world: World, action: PatchNode, node: Mapping[str, Any]) -> None:
+async def _take_back(world: World, action: PatchNode, before: NodeView | None, node: Mapping[str, Any]) -> None:
     """Undo a patch that cordoned a node and of whose memory something was dropped: nobody would know any more whose the cordon
-    is. Where the node has changed since, or this is refused too, the next write of it is what is tried again.
+    is. Where what it wrote has changed since, or this is refused too, the next write of it is what is tried again.
     """
-    meta, cache = node["metadata"], world.cluster.nodes
-    undo: list[Operation] = [{"op": "test", "path": "/metadata/resourceVersion", "value": meta["resourceVersion"]}]
-    if node["spec"].get("unschedulable"):
-        undo.append({"op": "remove", "path": "/spec/unschedulable"})
-    for field, written, before in (("labels", action.labels, action.expect_labels),
-                                   ("annotations", action.annotations, action.expect_annotations)):
-        found = meta.get(field) or {}
-        # What is not there though it was written is what the webhook takes away.
-        undo += _changes(field, {key: before.get(key) for key, value in written.items()
-                                 if found and found.get(key) != before.get(key) and (key in found or value is None)}, found)
+    cache = world.cluster.nodes
     try:
-        answer = await world.cluster.client.patch_json(resources.NODES, action.node.name, undo)
+        answer = await world.cluster.client.patch_json(resources.NODES, action.node.name, _undo(action, before, node))
     except errors.GpuwardError as error:
         await settle_after(error, world, resources.NODES, cache, action.node.name)
     else:
         cache.apply_response(answer.body)
+
+
+def _undo(action: PatchNode, before: NodeView | None, node: Mapping[str, Any]) -> list[Operation]:
+    """Return the JSON patch that undoes another one. Its tests are what that wrote, as the answer shows it, and not the version:
+    a cordoned node gets a taint at once.
+    """
+    cordoned = bool(node["spec"].get("unschedulable"))
+    tests: list[Operation] = [{"op": "test", "path": "/metadata/uid", "value": action.node.uid}]
+    changes: list[Operation] = [{"op": "remove", "path": "/spec/unschedulable"}] if cordoned else []
+    labels, annotations = (before.labels, before.annotations) if before is not None else ({}, {})
+    for field, written, known in (("labels", action.labels, {**labels, **action.expect_labels}),
+                                  ("annotations", action.annotations, {**annotations, **action.expect_annotations})):
+        found = node["metadata"].get(field)
+        if not found:
+            tests.append({"op": "test", "path": f"/metadata/{field}", "value": None})
+            continue
+        tests += _tests(field, {key: found.get(key) for key in written})
+        # What is not there though it was written is what the webhook takes away.
+        changes += _changes(field, {key: known.get(key) for key, value in written.items()
+                                    if found.get(key) != known.get(key) and (key in found or value is None)}, found)
+    tests.append({"op": "test", "path": "/spec/unschedulable", "value": True if cordoned else None})
+    return tests + changes
 
 
 def _lost(action: PatchNode, node: Mapping[str, Any]) -> list[str]:
