@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from gpuward import names
+from gpuward.model.states import State
 from tests.journeys.kernels import runs_kernel
 from tests.journeys.looking import explanation_of, status_of
 from tests.journeys.stage import Stage, on_stage
-from tests.journeys.test_nvidiadriver import driver_pods
+from tests.journeys.test_nvidiadriver import driver_pods, make, nvidia_driver
 from tests.journeys.test_validation_off import installed
+from tests.journeys.test_withheld import set_driver
 
 KERNEL = "5.15.0-101-generic"
 
@@ -43,6 +45,42 @@ async def test_a_kernel_label_that_is_mistyped_disturbs_nobody(stage: Stage) -> 
     assert f"its precompiled driver stays the one for kernel {KERNEL} until they agree" in told
     await runs_kernel(stage, "gpu-1", "5.15.0-102-generic")
     await stage.until(lambda: "5.15.0-102-generic" in str(driver_pods(stage, "gpu-1")), within=900)
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_kernel_label_that_is_misspelled_disturbs_nobody(stage: Stage) -> None:
+    """What passes for the kernel that runs, as labels may not have all characters, is no reason for another driver."""
+    await installed(stage, "precompiled")
+    await stage.deploy("train", node="gpu-1")
+    await stage.label("gpu-1", names.NFD_KERNEL, "5.15.0.101-Generic")
+    await stage.rest(600)
+    assert set(stage.entered("gpu-1")) <= {"upgrade-done"}
+
+
+@pytest.mark.parametrize("way", ["precompiled", "nvidiadriver", "another nvidiadriver"])
+def test_no_compiled_driver_gives_way_to_a_kernel_that_is_mistyped(way: str) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await installed(stage, "nvidiadriver" if way == "another nvidiadriver" else "clusterpolicy")
+        await stage.deploy("train", node="gpu-1")
+        before = stage.driver("gpu-1")
+        await stage.label("gpu-1", names.NFD_KERNEL, "5.15.0-102-generic")
+        if way == "precompiled":
+            await set_driver(stage, {"usePrecompiled": True, "version": "580"})
+        else:
+            await make(stage, nvidia_driver("other", {"maxUnavailable": 1}, version="580", usePrecompiled=True,
+                                            nodeSelector={names.GPU_PRESENT: "true"}))
+            await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+        await stage.until(lambda: stage.driver("gpu-2") == "580", within=1800)
+        await stage.rest(1800)
+        assert (stage.driver("gpu-1"), stage.cordons()) == (before, [])
+        assert {"pod-deletion-required", "drain-required"}.isdisjoint(stage.entered("gpu-1"))
+        (told,) = (await status_of(stage))["warnings"]
+        assert "its precompiled driver is chosen by the label only where no driver runs yet" in told
+        await stage.label("gpu-1", names.NFD_KERNEL, KERNEL)
+        await stage.until(lambda: stage.driver("gpu-1") == "580" and stage.all_are(State.DONE), within=1800)
+
+    story()
 
 
 @on_stage(gpu_nodes=1)

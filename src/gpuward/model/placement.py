@@ -64,14 +64,16 @@ def placement_of(labels: Mapping[str, str]) -> Placement:
 
 
 def wanted_placement(
-    node: str, labels: Mapping[str, str], placing: Placing, *, serves: bool = True, runs: str = ""
+    node: str, labels: Mapping[str, str], placing: Placing, *, serves: bool = True, runs: str = "", driven: bool = False
 ) -> Placement:
     """Return where the driver of a GPU node should come from, whose present one `serves` it or not. What nothing says stays, and
-    so does the kernel where discovery says another one than its kubelet, by which it `runs`.
+    so does the kernel where discovery says another one than its kubelet, by which it `runs`; a node that is `driven` by a driver
+    for no kernel in particular has none then.
     """
     current = placement_of(labels)
     system, kernel = system_of(labels), kernel_of(labels) or current.kernel
-    if current.kernel and runs and not is_kernel(kernel, runs):
+    contradicted = runs and (current.kernel == runs or not is_kernel(kernel, runs))
+    if contradicted and (current.kernel or driven):
         kernel = current.kernel
     if placing.stays and (current.owner or current.kernel):
         return current
@@ -111,7 +113,7 @@ class Placements:
             return self._restored(labels, change, pods)
         return {} if change and (self._strands(labels, change) or self._unhosts(labels, change, pods)) else change
 
-    def is_elsewhere(self, node: NodeView, pods: Iterable[PodView]) -> bool:
+    def is_elsewhere(self, node: NodeView, pods: Sequence[PodView]) -> bool:
         """Tell whether a node's driver should come from somewhere else than it does."""
         return node.gpu_present and bool(self._change(node, node.labels, pods))
 
@@ -167,10 +169,11 @@ class Placements:
     def _is_waited_for(self, labels: Mapping[str, str]) -> bool:
         return any(selector.items() <= labels.items() for selector in self._serving)
 
-    def _change(self, node: NodeView, labels: Mapping[str, str], pods: Iterable[PodView]) -> dict[str, str | None]:
+    def _change(self, node: NodeView, labels: Mapping[str, str], pods: Sequence[PodView]) -> dict[str, str | None]:
         if self.placing is None:
             return {}
-        wanted = wanted_placement(node.name, labels, self.placing, runs=node.kernel)
+        driven = any(is_driver_pod(pod, self._namespace) and not (pod.deleting or pod.finished) for pod in pods)
+        wanted = wanted_placement(node.name, labels, self.placing, runs=node.kernel, driven=driven)
         by_kernel = self.placing.precompiled and self.placing.claims is None
         if by_kernel and wanted.os != system_of(labels) and not any(self._serves(pod) for pod in pods):
             wanted = wanted_placement(node.name, labels, self.placing, serves=False, runs=node.kernel)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuward import names
+from gpuward.model.owners import name_of, owner_of
 from gpuward.model.placement import Placing
 from gpuward.model.systems import is_kernel, kernel_of
 from gpuward.model.views import NodeView
@@ -24,7 +25,8 @@ def told_of_kernel(node: NodeView, placing: Placing | None) -> Iterator[str]:
         then = f"its precompiled driver stays the one for kernel {current}" if current else "no precompiled driver can be chosen"
         yield f"{has}: {then}"
     elif node.kernel and not is_kernel(said, node.kernel):
-        then = f"stays the one for kernel {current} until they agree" if current else "is chosen by the label all the same"
+        then = (f"stays the one for kernel {current} until they agree" if current
+                else "is chosen by the label only where no driver runs yet")
         yield (f"the label {names.NFD_KERNEL}={said} of {NODE} is not the kernel that it runs, {node.kernel}: its precompiled "
                f"driver {then}. Correct the label, or see whether node feature discovery runs there")
 
@@ -32,5 +34,6 @@ def told_of_kernel(node: NodeView, placing: Placing | None) -> Iterator[str]:
 def _is_chosen_by_it(node: NodeView, placing: Placing | None) -> bool:
     if placing is None or placing.claims is None:
         return placing is not None and placing.precompiled
-    claim = placing.claim(node.labels.get(names.DRIVER_OWNER, ""))
-    return claim is not None and claim.precompiled
+    current = node.labels.get(names.DRIVER_OWNER, "")
+    claims = (placing.claim(current), placing.claim(name_of(owner_of(node.name, node.labels, placing.claims), current)))
+    return any(claim is not None and claim.precompiled for claim in claims)
