@@ -449,6 +449,27 @@ def test_a_version_that_yaml_takes_for_a_number_is_text(helm: str, chart: Path) 
                                "VALIDATOR_IMAGE": "nvcr.io/nvidia/gpu-operator:26"}
 
 
+@pytest.mark.parametrize("nvidia_driver", ["true", "false"])
+def test_a_long_number_keeps_its_digits(nvidia_driver: str, helm: str, chart: Path, tmp_path: Path) -> None:
+    """In a file YAML takes the hash of a commit without quotes for a number, which Go would write as 1.2345678e+07."""
+    number, sections = 12345678, ("operator", "validator", "driver", "toolkit")
+    values: dict[str, Any] = {name: {"version": number} for name in sections}
+    values["driver"] |= {"manager": {"version": number}, "upgradePolicy": {"maxUnavailable": number}}
+    values["driver"]["nvidiaDriverCRD"] = {"enabled": nvidia_driver == "true"}
+    values["operator"]["logging"] = {"level": number}
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values), encoding="utf-8")
+    text = rendered(helm, chart, [], "--values", str(file))
+    assert f"{number:.7e}" not in text
+    assert own_images(text) == {f"docker.io/library/gpuward:{number}"}
+    assert {image.rpartition(":")[2] for image in variables(text).values()} == {str(number)}
+    spec = of_kind(text, "ClusterPolicy")["spec"]
+    driver = of_kind(text, "NVIDIADriver")["spec"] if nvidia_driver == "true" else spec["driver"]
+    versions = [driver["version"], driver["manager"]["version"], spec["validator"]["version"], spec["toolkit"]["version"]]
+    assert versions == [str(number)] * 4
+    assert driver["upgradePolicy"]["maxUnavailable"] == number
+
+
 @pytest.mark.parametrize(("set_", "named"), [
     (["repository=mirror.local/nvidia", "version="], "mirror.local/nvidia/gpu-operator:v26.7.0"),
     (["version=null"], "nvcr.io/nvidia/gpu-operator:v26.7.0"),

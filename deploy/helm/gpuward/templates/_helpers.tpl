@@ -16,7 +16,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 
 {{/* The full name of an image of `repository`, `image` and `version`, which may be a digest; nothing where a part is missing. */}}
 {{- define "gpuward.reference" -}}
-{{- $version := .version | default "" | toString -}}
+{{- $version := .version | default "" | include "gpuward.text" -}}
 {{- if and .repository .image $version -}}
 {{ .repository }}/{{ .image }}{{ hasPrefix "sha256:" $version | ternary "@" ":" }}{{ $version }}
 {{- else if not (or .repository $version) -}}
@@ -39,7 +39,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- if not $repository -}}
 {{- if regexMatch "(@|:[^/]*$)" $image -}}
 {{- if .Values.operator.version -}}
-{{- fail (printf "operator.image is %s, which has a version, and operator.version is %s. Set one of them." $image (toString .Values.operator.version)) -}}
+{{- fail (printf "operator.image is %s, which has a version, and operator.version is %s. Set one of them." $image (include "gpuward.text" .Values.operator.version)) -}}
 {{- end -}}
 {{- $version = "" -}}
 {{- else if contains "/" $image -}}
@@ -52,18 +52,23 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{ dict "repository" $repository "image" $image "version" $version | toJson }}
 {{- end -}}
 
-{{/* A map of strings, such as labels, whatever YAML took their values for. */}}
+{{/* A value as text, whatever YAML took it for: a whole number keeps its digits, where toString would write 1.2345678e+07. */}}
+{{- define "gpuward.text" -}}
+{{- $whole := kindIs "float64" . | ternary (eq (printf "%v" (floor .)) (printf "%v" .)) false -}}
+{{ $whole | ternary (printf "%.0f" (. | float64)) (toString .) }}
+{{- end -}}
+
+{{/* A map of strings, such as labels. */}}
 {{- define "gpuward.strings" -}}
 {{- $strings := dict -}}
 {{- range $key, $value := . -}}
-{{- $whole := kindIs "float64" $value | ternary (eq (printf "%v" (floor $value)) (printf "%v" $value)) false -}}
-{{- $_ := set $strings $key ($whole | ternary (printf "%.0f" ($value | float64)) (toString $value)) -}}
+{{- $_ := set $strings $key (include "gpuward.text" $value) -}}
 {{- end -}}
 {{ toYaml $strings }}
 {{- end -}}
 
 {{- define "gpuward.version" -}}
-{{ .Values.operator.version | default .Chart.AppVersion | toString }}
+{{ .Values.operator.version | default .Chart.AppVersion | include "gpuward.text" }}
 {{- end -}}
 
 {{/* The version of NVIDIA's validator that the values have. NVIDIA's chart takes its own where they are told to have none. */}}
@@ -141,9 +146,11 @@ capabilities:
 {{- with get $from $key -}}
 {{- $value := . -}}
 {{- if eq $key "version" -}}
-{{- $value = toString . -}}
+{{- $value = include "gpuward.text" . -}}
 {{- else if has $key (list "annotations" "labels") -}}
 {{- $value = include "gpuward.strings" . | fromYaml -}}
+{{- else if and (eq $key "manager") .version -}}
+{{- $value = merge (dict "version" (include "gpuward.text" .version)) . -}}
 {{- else if and (eq $key "serviceMonitor") .additionalLabels -}}
 {{- $value = merge (dict "additionalLabels" (include "gpuward.strings" .additionalLabels | fromYaml)) . -}}
 {{- end -}}
@@ -174,7 +181,7 @@ enabled: {{ $from.enabled }}
 {{- $drain := .drain | default dict -}}
 autoUpgrade: {{ .autoUpgrade | default false }}
 maxParallelUpgrades: {{ .maxParallelUpgrades | default 0 | int }}
-maxUnavailable: {{ .maxUnavailable | default "25%" }}
+maxUnavailable: {{ .maxUnavailable | default "25%" | include "gpuward.text" }}
 waitForCompletion:
   timeoutSeconds: {{ $wait.timeoutSeconds | default 0 | int }}
   {{- with $wait.podSelector }}
