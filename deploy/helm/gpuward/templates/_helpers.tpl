@@ -261,17 +261,33 @@ so that an upgrade of the chart, or a move from NVIDIA's, restarts nothing.
 {{- fail (printf "%s%s is not a value of this chart.%s (helm show values lists all.)" .path .name $ask) -}}
 {{- end -}}
 
-{{/* The one of `names` that shares most pairs of letters with `name`, for its length; nothing if all share few. */}}
+{{/*
+The one of `names` that is most like `name`: it shares most pairs of letters, or its beginning and end, for its length, or has the same
+letters in another order; nothing if all are too different.
+*/}}
 {{- define "gpuward.nearest" -}}
 {{- $name := lower .name -}}
+{{- $sorted := splitList "" $name | sortAlpha | join "" -}}
 {{- $best := "" -}}
 {{- $most := 399 -}}
 {{- range $candidate := .names -}}
 {{- $other := lower $candidate -}}
-{{- $shared := 0 -}}
+{{- $pairs := 0 -}}
 {{- range $i := until (max 0 (sub (len $name) 1) | int) -}}
-{{- if contains (substr $i (int (add $i 2)) $name) $other }}{{ $shared = add $shared 1 }}{{ end -}}
+{{- if contains (substr $i (int (add $i 2)) $name) $other }}{{ $pairs = add $pairs 1 }}{{ end -}}
 {{- end -}}
+{{- $before := 0 -}}
+{{- $after := 0 -}}
+{{- $short := min (len $name) (len $other) | int -}}
+{{- range $i := until $short -}}
+{{- if and (eq (int $before) $i) (eq (substr $i (add1 $i | int) $name) (substr $i (add1 $i | int) $other)) }}{{ $before = add $before 1 }}{{ end -}}
+{{- end -}}
+{{- range $i := until (sub $short $before | int) -}}
+{{- $fits := hasSuffix (substr (sub (len $name) (add1 $i) | int) (len $name) $name) $other -}}
+{{- if and $fits (eq (int $after) $i) }}{{ $after = add $after 1 }}{{ end -}}
+{{- end -}}
+{{- $shared := max $pairs (add $before $after) -}}
+{{- if eq $sorted (splitList "" $other | sortAlpha | join "") }}{{ $shared = len $name }}{{ end -}}
 {{- $score := div (mul 2000 $shared) (add (len $name) (len $other)) -}}
 {{- if gt $score $most }}{{ $most = $score }}{{ $best = $candidate }}{{ end -}}
 {{- end -}}
