@@ -224,6 +224,8 @@ def test_every_field_of_a_clusterpolicy_can_be_set(helm: str, chart: Path, tmp_p
     ("psa=null", "psa is null. Leave it out, or set fields of it"),
     ("operator.recorder=null", "operator.recorder is null. Leave it out, or set fields of it"),
     ("migManager.config=null", "migManager.config is null. Leave it out, or set fields of it"),
+    ("driver.manager=null,operator.agents=gpuward", "driver.manager is null. Leave it out, or set fields of it"),
+    ("vgpuManager.driverManager=null", "vgpuManager.driverManager is null. Leave it out, or set fields of it"),
     ("operator.logging.level=loud", "at '/operator/logging/level'"),
     ("operator.logging.level=0", "at '/operator/logging/level'"),
     ("driver.imagePullPolicy=Sometimes", "at '/driver/imagePullPolicy': value must be one of '', 'Always'"),
