@@ -396,6 +396,30 @@ def test_what_would_help_is_told_where_upgrades_are_not_automatic(mode: str) -> 
     scenario()
 
 
+@pytest.mark.parametrize(("mode", "hosts"), [(COMPILED, False), (COMPILED, True), (NVIDIADRIVER, False)])
+def test_upgrades_that_are_off_for_virtual_machines_are_not_said_to_be_on_by_autoupgrade(mode: str, hosts: bool) -> None:
+    @on_stage(gpu_nodes=3)
+    async def scenario(stage: Stage) -> None:
+        await installed(stage, mode)
+        await stage.deploy("train", node="gpu-1")
+        if hosts:
+            await stage.label("gpu-2", names.WORKLOAD_CONFIG, "vm-passthrough")
+        await stage.patch_policy("sandboxWorkloads", {"enabled": True})
+        await stage.rest(60)
+        await remove(stage, mode)
+        await stage.until(lambda: stage.hold("gpu-1") == "DriverKept")
+        machines = "set sandboxWorkloads.enabled: false, if no node is to be for virtual machines"
+        end = "end the pods that use its GPUs, or wait for their end: 1 in all"
+        remedies = (await explanation_of(stage, "gpu-1")).remedies
+        assert [fix.do for fix in remedies] == ([end] if hosts or mode == NVIDIADRIVER else [machines, end])
+        if not remedies[1:]:
+            return
+        await obey(stage, remedies[0].commands[0])
+        await stage.until(lambda: not driver_pods(stage))
+
+    scenario()
+
+
 @MODES
 def test_a_driver_goes_from_a_node_that_people_keep_validators_from(mode: str) -> None:
     @on_stage(gpu_nodes=2)

@@ -139,8 +139,17 @@ def _spare_no_more(question: Question) -> Iterator[Candidate]:
 
 
 def _evict(question: Question) -> Iterator[Candidate]:
-    policy = replace(question.case.policy, free_only=False)
-    yield policy_fixes.change_policy(question.case, UNPAUSE, {"autoUpgrade": True}, policy)
+    """Have pods evicted for a driver that is to go, or end them. What an NVIDIADriver said that is gone nobody can edit."""
+    case, leaving = question.case, question.node.to_evict
+    switches, evicting = case.policy.switches, replace(case.policy, free_only=False)
+    if not (case.policy.gone or switches.machines):
+        yield policy_fixes.change_policy(case, UNPAUSE, {"autoUpgrade": True}, evicting)
+    elif not (case.policy.gone or switches.off or any(map(is_for_virtual_machines, case.snapshot.nodes.values()))):
+        fix = policy_fixes.end_machines(case)
+        yield replace(fix, change=lambda facts: fix.change(replace(facts, policy=evicting)))
+    users = {pod.uid: pod for pod in (*leaving.pods, *(held.pod for held in leaving.blocked), *question.node.jobs)}
+    yield Fix(f"end the pods that use its GPUs, or wait for their end: {len(users)} in all",
+              partial(fixes.without, gone=fixes.places(users.values())))
 
 
 def _become_ready(question: Question) -> Iterator[Candidate]:
