@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from gpuward import names
 from gpuward.kube import resources
 from tests.cli.test_check import checked
 from tests.journeys.looking import explanation_of, status_of
 from tests.journeys.stage import OLD, POLICY, Stage, on_stage, policy
+from tests.journeys.test_node_workload import PASSTHROUGH, is_host
 from tests.journeys.test_removed import COMPILED, NVIDIADRIVER, PRECOMPILED, installed
 
 ASKED = {COMPILED: f"driver.version: {OLD}", PRECOMPILED: "driver.usePrecompiled: true and driver.version: 580",
@@ -43,3 +45,18 @@ def test_the_policy_that_leaves_drivers_as_they_are_is_advised_and_not_the_one_o
         assert (await status_of(stage))["warnings"] == []
 
     story()
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_host_of_virtual_machines_is_not_said_to_have_the_driver_that_it_had_for_containers(stage: Stage) -> None:
+    await stage.installed()
+    await stage.label("gpu-1", names.WORKLOAD_CONFIG, PASSTHROUGH)
+    await stage.patch_policy("sandboxWorkloads", {"enabled": True})
+    await stage.until(lambda: is_host(stage, "gpu-1"))
+    await stage.rest(60)
+    await stage.user.delete(resources.CLUSTER_POLICIES, POLICY)
+    await stage.rest(60)
+    (found,) = [one for one in await checked(stage.sandbox) if one.check == "policy"]
+    assert found.found.endswith(f"{OLD} on gpu-2")
+    assert (await explanation_of(stage, "gpu-1")).notes == ()
+    assert [told.partition(" has ")[0] for told in (await status_of(stage))["warnings"]] == ["gpu-2"]

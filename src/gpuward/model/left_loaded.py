@@ -11,6 +11,7 @@ from gpuward.model.listing import MOST_NAMED, listed
 from gpuward.model.removal import NO_DRIVER
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView
+from gpuward.model.workloads import is_for_virtual_machines
 
 
 class Loaded(NamedTuple):
@@ -32,10 +33,14 @@ class Loaded(NamedTuple):
 
 
 def loaded_by(nodes: Iterable[NodeView]) -> Mapping[Loaded, list[str]]:
-    """Return the drivers that were brought to nodes, and not taken from them again, with the names of the nodes."""
+    """Return the drivers that were brought to nodes, and not taken from them again, with the names of the nodes. Hosts of virtual
+    machines have another one in the place of what was brought to them before.
+    """
     found: dict[Loaded, list[str]] = {}
     for node in sorted(nodes, key=lambda node: node.name):
         record, version = node.record, node.labels.get(names.DRIVER_VERSION, "")
+        if is_for_virtual_machines(node):
+            continue
         if node.gpu_present and version and record is not None and record.loaded and record.target != NO_DRIVER:
             owned = names.DRIVER_OWNER in node.labels
             found.setdefault(Loaded(version, names.DRIVER_KERNEL in node.labels, owned), []).append(node.name)
