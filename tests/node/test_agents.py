@@ -44,7 +44,6 @@ from tests.node.stack import (
     set_version,
     trail,
 )
-from tests.sampling import WHOLE
 
 pytestmark = pytest.mark.realnode
 VALUES: dict[str, Any] = yaml.safe_load((ROOT / "deploy/helm/gpuward/values.yaml").read_text())
@@ -129,12 +128,9 @@ def test_pods_are_those_of_the_own_halves(stack: Nodes) -> None:
 
 
 # The first and the last change the version only: what they take is that of their halves alone.
-UPGRADES = {"both": (NEW, OURS), "manager": (NEWEST, {"manager"}), "validator": (OLD, {"validator"}), "neither": (NEW, set()),
-            "neither-again": (NEWEST, set())}
-PLAYED = list(UPGRADES) if WHOLE else ["both", "manager"]
-
-
-@pytest.mark.parametrize(("version", "own"), [UPGRADES[each] for each in PLAYED], ids=PLAYED)
+@pytest.mark.parametrize(("version", "own"), [
+    (NEW, OURS), (NEWEST, {"manager"}), (OLD, {"validator"}), (NEW, set()), (NEWEST, set())],
+    ids=["both", "manager", "validator", "neither", "neither-again"])
 def test_an_upgrade_by_the_operator(stack: Nodes, record: Record, version: str, own: set[str],
                                     capsys: pytest.CaptureFixture[str]) -> None:
     before, began = {name: loads(stack, name) for name in NAMES}, time.time()
@@ -152,7 +148,7 @@ def test_what_held_while_the_operator_upgraded(stack: Nodes, record: Record) -> 
     assert record.torn() == [], "a driver went under a workload"
     for name in NAMES:
         unloaded = [at for at, what, _ in trail(stack, name) if what == "unloaded"]
-        assert len(unloaded) == len(PLAYED)
+        assert len(unloaded) == 5
         assert {at: ran for at in unloaded if (ran := record.running(name, at))} == {}
     assert record.most_cordoned() == 1
     assert served(record) == set(NAMES)
@@ -162,8 +158,6 @@ def test_what_held_while_the_operator_upgraded(stack: Nodes, record: Record) -> 
 @pytest.fixture(scope="module")
 def unattended(stack: Nodes) -> Nodes:
     """Turn upgrades by the operator off, and to both halves of ours: whoever deletes a driver pod upgrades its node."""
-    if not WHOLE:
-        pytest.skip("what our programs do without the operator is played by `./dev test --whole`")
     stack.kubectl("patch", "clusterpolicy", "cluster-policy", "--type=merge", "-p",
                   json.dumps({"spec": {"driver": {"upgradePolicy": {"autoUpgrade": False}}}}))
     upgrade(stack, loads(stack, ONE)[-1][1], own=OURS)
