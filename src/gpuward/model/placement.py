@@ -176,7 +176,7 @@ class Placements:
         wanted = wanted_placement(node.name, labels, self.placing, runs=node.kernel, driven=driven)
         by_kernel = self.placing.precompiled and self.placing.claims is None
         if by_kernel and wanted.os != system_of(labels) and not any(self._serves(pod) for pod in pods):
-            wanted = wanted_placement(node.name, labels, self.placing, serves=False, runs=node.kernel)
+            wanted = wanted_placement(node.name, labels, self.placing, serves=False, runs=node.kernel, driven=driven)
         return {key: value for key, value in wanted.labels.items() if labels.get(key) != value}
 
     def _serves(self, pod: PodView) -> bool:
