@@ -29,7 +29,7 @@ from gpuward.model.states import State
 from gpuward.model.troubles import DriverNow, PodTrouble
 from gpuward.model.uncordoned import Uncordoned
 from gpuward.model.undrainable import Quarantined, Undrainable
-from gpuward.model.unserved import DriverLabelUnknown, DriverRefused, NotSelected, WrongDriverType
+from gpuward.model.unserved import DriverLabelUnknown, DriverRefused, KernelUnknown, NotSelected, WrongDriverType
 from gpuward.model.views import Owner, Ref
 from gpuward.model.waves import Aborted, ApprovalRequired, WaveEmpty, WaveFailed, WaveLimit, WaveNotDone, WaveSoaking
 from gpuward.model.windows import WindowShut
@@ -78,6 +78,8 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     waits.Starting(POD, Reason.OPERAND_FAILING, TROUBLE),
     NotSelected(POD, ("a",)),
     DriverLabelUnknown(POD, "yes"),
+    KernelUnknown(POD, "5.15.0-999", "5.15.0-101-generic", "a"),
+    KernelUnknown(None),
     DriverRefused(POD, "a", OwnerConflict(("a", "b"), "n1")),
     WrongDriverType(POD, "a", "vgpu-host-manager"),
     WrongDriverType(POD, "a", "vgpu-host-manager", "b"),

@@ -77,6 +77,14 @@ def test_no_compiled_driver_gives_way_to_a_kernel_that_is_mistyped(way: str) -> 
         assert {"pod-deletion-required", "drain-required"}.isdisjoint(stage.entered("gpu-1"))
         (told,) = (await status_of(stage))["warnings"]
         assert "its precompiled driver is chosen by the label only where no driver runs yet" in told
+        one = (await status_of(stage))["nodes"][0]
+        assert (one["name"], one["reason"], one["upToDate"]) == ("gpu-1", "KernelUnknown", False)
+        assert f"{names.NFD_KERNEL}, by which precompiled drivers are chosen, says 5.15.0-102-generic, and" in one["message"]
+        (remedy,) = (await explanation_of(stage, "gpu-1")).remedies
+        assert remedy.commands == (f"kubectl label node gpu-1 {names.NFD_KERNEL}={KERNEL} --overwrite",)
+        await stage.label("gpu-1", names.NFD_KERNEL, None)
+        await stage.rest(600)
+        assert (stage.driver("gpu-1"), stage.hold("gpu-1")) == (before, "KernelUnknown")
         await stage.label("gpu-1", names.NFD_KERNEL, KERNEL)
         await stage.until(lambda: stage.driver("gpu-1") == "580" and stage.all_are(State.DONE), within=1800)
 

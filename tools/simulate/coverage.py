@@ -12,7 +12,7 @@ from gpuward.model.states import TRANSITIONS
 from gpuward.upgrade.fleet_gates import GATES
 from tools.simulate.commands import COMMANDS
 from tools.simulate.faults.kinds import KINDS
-from tools.simulate.modes import FAMILIES, MODES, modes_with
+from tools.simulate.modes import FAMILIES, MODES, PRECOMPILED, modes_with
 from tools.simulate.prometheus import Mood
 
 GATE_OF: Mapping[Reason, str] = {
@@ -89,6 +89,8 @@ UNMET_CELLS: tuple[tuple[str, str, str, str], ...] = (
     ("clusterpolicy", "*", "reason MovePaused", "its one driver DaemonSet is for every node: none is moved to another one"),
     *((mode, "*", f"reason {reason}", "it is about NVIDIADrivers, and there is none")
       for mode in _WITHOUT_DRIVERS for reason in (Reason.NOT_SELECTED, Reason.DRIVER_REFUSED)),
+    *((mode, "*", "reason KernelUnknown", "no driver is precompiled") for mode, found in MODES.items()
+      if not found.precompiled and PRECOMPILED not in found.switches),
 )
 """Modes, groups of faults and names (patterns) that cannot meet, and why."""
 

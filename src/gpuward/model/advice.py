@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from gpuward.model.acts import Act, Advice
+from gpuward.model.advice_on_origins import ON_ORIGINS
 from gpuward.model.reasons import Reason
 
 ADVICE: Final[dict[Reason, Advice]] = {
+    **ON_ORIGINS,
     Reason.SKIPPED: Advice(
         Act.WISH, "Somebody labelled the node so that its driver is left alone. It keeps the driver that it has and does not "
         "count as pending.",
@@ -42,25 +44,6 @@ ADVICE: Final[dict[Reason, Advice]] = {
         Act.WISH, "The driver pod belongs to no DaemonSet, as after a deletion with `--cascade=orphan`. It runs on and serves.",
         "Nothing, while upgrades are on: another one takes its place when the node is upgraded. While they are off, deleting the "
         "pod replaces it at once, under whatever uses its driver."),
-    Reason.NOT_SELECTED: Advice(
-        Act.YES, "Drivers are left to NVIDIADrivers, and none of them selects this node: it gets no driver pod.",
-        "Label the node so that an NVIDIADriver selects it, widen a `nodeSelector`, or give one `default: true`. `gpuward "
-        "explain NODE` lists labels that would do. A node that is to have no driver can be skipped."),
-    Reason.DRIVER_REFUSED: Advice(
-        Act.YES, "An NVIDIADriver is for this node and can make no DaemonSet for it, because of a conflict with another one or "
-        "an error in it.",
-        "`kubectl get nvidiadrivers` and the condition say which field or which other NVIDIADriver is in the way. Correct that."),
-    Reason.WRONG_DRIVER_TYPE: Advice(
-        Act.YES, "The NVIDIADriver that selects this node brings the driver of hosts of vGPUs, and this node runs containers. A "
-        "driver pod that runs here runs on; no other comes. One of another NVIDIADriver, whose the node is no more, stays "
-        "until that is deleted, and is not upgraded.",
-        "Select the node by an NVIDIADriver with `driverType: gpu` or `vgpu`, and by no other. If it is to be a host of vGPUs, "
-        "enable `sandboxWorkloads` in the ClusterPolicy and label it `nvidia.com/gpu.workload.config=vm-vgpu`. `driverType` "
-        "cannot be edited: make another NVIDIADriver."),
-    Reason.DRIVER_LABEL_UNKNOWN: Advice(
-        Act.YES, "The label `nvidia.com/gpu.deploy.driver` has a value that means nothing. DaemonSets select nodes by `true`, so "
-        "that the node loses its driver pod, or gets none.",
-        "Set the label to `true`, to `false` if the node is to have no driver, or to `pre-installed` if its host has one."),
     Reason.TEMPLATE_SETTLING: Advice(
         Act.NO, "The DaemonSet has just got a new template, and its controller has not made a revision of it yet.",
         "If it lasts for minutes, look at kube-controller-manager: no DaemonSet of the cluster is being taken care of."),
@@ -238,11 +221,6 @@ ADVICE: Final[dict[Reason, Advice]] = {
     Reason.PARALLEL_LIMIT: Advice(
         Act.NO, "As many nodes are under way as `maxParallelUpgrades` allows. The node has its turn after others.",
         "Nothing. If it goes too slowly, raise the limit; see why those under way take long."),
-    Reason.DRIVER_KEPT: Advice(
-        Act.WISH, "The driver of this node is to go: drivers are switched off, or its NVIDIADriver is deleted. Automatic "
-        "upgrades are off (`autoUpgrade` is false, or `sandboxWorkloads.enabled` is true), so nobody is evicted for that. It "
-        "goes by itself once nothing uses it.",
-        "Nothing. To have it sooner, end the pods that use the node's GPUs, or turn automatic upgrades on."),
     Reason.DELETION_UNSEEN: Advice(
         Act.YES, "The NVIDIADriver of this node is deleted. Whether its drivers are to go, or were left behind "
         "(`--cascade=orphan`), is told by the roles that it owned, and the operator cannot list roles. Its drivers run on.",
@@ -369,10 +347,6 @@ ADVICE: Final[dict[Reason, Advice]] = {
     Reason.WRITE_UNANSWERED: Advice(
         Act.NO, "The API server has not answered a change of this node for some seconds. Nothing is decided about it meanwhile.",
         "If it happens often, look for slow admission webhooks. After 30 s it counts as a refusal."),
-    Reason.MOVE_PAUSED: Advice(
-        Act.WISH, "The node is to get its driver from another NVIDIADriver, or for another operating system or kernel, and "
-        "automatic upgrades are off.",
-        "Turn them on, or delete the driver pod by hand once nothing uses it."),
     Reason.OPERAND_FAILING: Advice(
         Act.YES, "No upgrade is under way on the node, and a pod of the GPU stack other than the driver's crashes, cannot be "
         "pulled or has not become ready for 5 minutes: the container toolkit, the device plugin, the validator, an exporter or "
@@ -385,15 +359,6 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "off the node, so no new GPU pod runs there; where one of their pods does not end in 5 minutes NVIDIA's leaves it so.",
         "Its pod's log says why: mostly there is no layout of that name, or pods use the GPUs. It tries again when the label "
         "changes, and when its pod is deleted and comes anew."),
-    Reason.WORKLOAD_KEPT: Advice(
-        Act.WISH, "The node is to serve another kind of workload: its label nvidia.com/gpu.workload.config was changed, or "
-        "sandboxWorkloads of the ClusterPolicy. That takes its driver away, so it waits for the pods that use its GPUs. None is "
-        "evicted for it.",
-        "Cordon the node, so that no more pods come, and let them finish, or drain it. Or take the change back."),
-    Reason.OPERANDS_KEPT: Advice(
-        Act.WISH, "Somebody set nvidia.com/gpu.deploy.operands=false on the node. That takes its driver away, so it waits for "
-        "the pods that use its GPUs. None is evicted for it.",
-        "Cordon the node, so that no more pods come, and let them finish, or drain it. Or remove the label."),
     Reason.UNDECIDED: Advice(
         Act.YES, "gpuward met an error of its own when it looked at this node, and touches it no more. The others go on.",
         "Please report it: `gpuward bug-report` gathers what is needed. The error is in the reason."),

@@ -36,7 +36,7 @@ from gpuward.model.sentences import (
     WITH_NOTICE,
 )
 from gpuward.model.troubles import DriverNow, PodTrouble
-from gpuward.model.unserved import DriverLabelUnknown, DriverRefused, NotSelected, Unserved, WrongDriverType
+from gpuward.model.unserved import DriverLabelUnknown, DriverRefused, KernelUnknown, NotSelected, Unserved, WrongDriverType
 from gpuward.model.views import Ref
 from gpuward.model.waits import (
     BudgetBlocks,
@@ -136,7 +136,7 @@ def arguments(what: WaitsFor) -> dict[str, object]:
     match what:
         case Plain() | Paused():
             return _plain(what)
-        case NotSelected() | DriverRefused() | WrongDriverType() | DriverLabelUnknown():
+        case NotSelected() | DriverRefused() | WrongDriverType() | DriverLabelUnknown() | KernelUnknown():
             return _unserved(what)
         case Starting() | MigNotApplied():
             return _starting(what)
@@ -284,6 +284,10 @@ def _unserved(what: Unserved) -> dict[str, object]:
     if isinstance(what, WrongDriverType):
         told = {"then": _kept(what)} if what.kept else told
         return {**told, "driver": what.driver, "driver_type": what.driver_type}
+    if isinstance(what, KernelUnknown):
+        kept = f" but those of NVIDIADriver {what.kept}, and no upgrade"
+        says = f"says {what.label}, and its kubelet {what.kernel}" if what.label else "is missing"
+        return {"then": kept if what.kept else told["then"], "label": names.NFD_KERNEL, "says": says}
     if isinstance(what, DriverLabelUnknown):
         return {**told, "label": names.DEPLOY_DRIVER, "value": what.value}
     why = f"NVIDIADriver {what.driver} cannot be followed"

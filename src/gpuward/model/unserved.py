@@ -52,4 +52,16 @@ class DriverLabelUnknown(_Unserved, frozen=True):
     value: str = ""
 
 
-Unserved = NotSelected | DriverRefused | WrongDriverType | DriverLabelUnknown
+class KernelUnknown(_Unserved, frozen=True):
+    """Wait for a label that says the kernel of the node, by which its precompiled driver is chosen."""
+
+    reason: ClassVar = Reason.KERNEL_UNKNOWN
+    label: str = ""
+    """What discovery says: empty where it says nothing."""
+    kernel: str = ""
+    """What the kubelet says."""
+    kept: str = ""
+    """The NVIDIADriver that the node has its driver of, until it can go to another one."""
+
+
+Unserved = NotSelected | DriverRefused | WrongDriverType | DriverLabelUnknown | KernelUnknown

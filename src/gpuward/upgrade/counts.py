@@ -11,7 +11,7 @@ from gpuward.model.reasons import Reason
 from gpuward.model.states import AT_REST, IN_PROGRESS, State
 from gpuward.upgrade.fleet import Fleet
 
-UNSERVED: Final = frozenset({Reason.NOT_SELECTED, Reason.DRIVER_REFUSED, Reason.WRONG_DRIVER_TYPE})
+UNSERVED: Final = frozenset({Reason.NOT_SELECTED, Reason.DRIVER_REFUSED, Reason.WRONG_DRIVER_TYPE, Reason.KERNEL_UNKNOWN})
 
 
 def count(states: Mapping[State, int], fleet: Fleet, held: Iterable[Hold], policy: UpgradePolicy,

@@ -15,7 +15,7 @@ from gpuward.model.snapshot import Evicted, Refusal
 from gpuward.model.states import State
 from gpuward.model.taints import Taint
 from gpuward.model.troubles import PodTrouble, trouble_of
-from gpuward.model.unserved import Unserved, WrongDriverType
+from gpuward.model.unserved import KernelUnknown, Unserved, WrongDriverType
 from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.evictable_pods import EvictablePods
 from gpuward.upgrade.module_holders import NOBODY, ModuleHolders
@@ -129,9 +129,9 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     @property
     def keeps_driver(self) -> bool:
         """Tell whether it keeps the driver that it has, and is not upgraded: its NVIDIADriver is not for it any more, and the one
-        that is brings no driver for containers.
+        that is brings no driver for containers, or a precompiled one for a kernel that nobody knows.
         """
-        return isinstance(self.unserved, WrongDriverType) and bool(self.unserved.kept)
+        return isinstance(self.unserved, WrongDriverType | KernelUnknown) and bool(self.unserved.kept)
 
     @property
     def driver_ready(self) -> bool:

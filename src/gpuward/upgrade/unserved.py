@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from gpuward import names
 from gpuward.model.driver_types import selected_for_hosts
 from gpuward.model.owners import Claim, OwnedBy, OwnerConflict, name_of, owner_of
+from gpuward.model.placement import wanted_placement
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import Record
-from gpuward.model.unserved import DriverLabelUnknown, DriverRefused, NotSelected, Unserved, WrongDriverType
+from gpuward.model.systems import is_kernel, kernel_of
+from gpuward.model.unserved import DriverLabelUnknown, DriverRefused, KernelUnknown, NotSelected, Unserved, WrongDriverType
 from gpuward.model.views import NodeView, PodView, Ref
 from gpuward.upgrade.scope import is_to_have_driver, unknown_value
 
@@ -27,6 +29,8 @@ def unserved(
     claims = policy.placing.claims if policy.placing is not None else None
     if driver is not None and (wrong := of_hosts(node, policy, driver)) is not None:
         return wrong
+    if (unknown := _of_kernel(node, policy, driver, selected=selected)) is not None:
+        return unknown
     if claims is None or policy.absent or selected or not is_to_have_driver(node):
         return None
     if driver is not None and not driver.orphan:
@@ -59,6 +63,25 @@ def of_hosts(node: NodeView, policy: UpgradePolicy, driver: PodView | None) -> W
         return None
     hosts = selected_for_hosts(node.name, node.labels, claims, policy.workloads)
     return None if hosts is None else WrongDriverType(pod, hosts.name, hosts.driver_type, policy.driver)
+
+
+def _of_kernel(node: NodeView, policy: UpgradePolicy, driver: PodView | None, *, selected: bool) -> KernelUnknown | None:
+    """Return that a node should have a precompiled driver, and nothing says for which kernel."""
+    placing = policy.placing
+    if placing is None or placing.stays or policy.absent or policy.off or not is_to_have_driver(node):
+        return None
+    kept = policy.driver if driver is not None and not driver.orphan else ""
+    if (selected or (driver is not None and not driver.orphan)) and not kept:
+        return None
+    wanted = wanted_placement(node.name, node.labels, placing, runs=node.kernel, driven=driver is not None)
+    claim = placing.claim(wanted.owner) if placing.claims is not None else None
+    precompiled = placing.precompiled if placing.claims is None else claim is not None and claim.precompiled and claim.able
+    if not precompiled or wanted.kernel or (kept and wanted.owner == kept):
+        return None
+    said = kernel_of(node.labels)
+    if said and is_kernel(said, node.kernel):
+        return None
+    return KernelUnknown(None if driver is None else driver.ref, said, node.kernel, kept)
 
 
 def _unlabelled(node: NodeView, driver: PodView | None, value: str) -> DriverLabelUnknown | None:

@@ -231,6 +231,11 @@ def _mend_label(question: Question) -> Iterator[Candidate]:
     yield fixes.label_node_with(question.view, {names.DEPLOY_DRIVER: "true"}, "say by its label that it is to have a driver")
 
 
+def _say_kernel(question: Question) -> Iterator[Candidate]:
+    if question.view.kernel:
+        yield fixes.label_node_with(question.view, {names.NFD_KERNEL: question.view.kernel}, "say the kernel that it runs")
+
+
 def _let_validate(question: Question) -> Iterator[Candidate]:
     for label in lacking(question.view):
         yield fixes.label_node(question.view, label, None, "let the node have what validates its driver")
@@ -349,6 +354,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.DRIVER_REFUSED: follow_driver,
     Reason.WRONG_DRIVER_TYPE: be_rightly_selected,
     Reason.DRIVER_LABEL_UNKNOWN: _mend_label,
+    Reason.KERNEL_UNKNOWN: _say_kernel,
     Reason.VALIDATION_OFF: _let_validate,
     Reason.DRIVER_POD_MISSING: make_driver_pod,
     Reason.DRIVER_UNPLACED: place_driver_pod,
