@@ -44,6 +44,20 @@ def test_the_version_is_in_the_image_tag(image: str, version: str) -> None:
     assert driver_version(image) == version
 
 
+def test_a_driver_that_was_built_for_another_kernel_does_not_load() -> None:
+    async def story() -> None:
+        cluster = Cluster(labelled_gpu_node("gpu-1"))
+        cluster.add(driver("580-5.15.0-999-generic"))
+        await cluster.rest(60)
+        assert not is_ready(cluster.pod(DRIVER))
+        assert cluster.machine("gpu-1").driver == ""
+        (container,) = cluster.pod(DRIVER)["status"]["containerStatuses"]
+        told = container["lastState"]["terminated"]["message"]
+        assert "for kernel 5.15.0-999-generic, and 5.15.0-101-generic runs here" in told
+
+    play(story)
+
+
 def test_the_driver_takes_its_time_and_then_is_loaded() -> None:
     async def story() -> None:
         cluster = Cluster(labelled_gpu_node("gpu-1"))

@@ -8,9 +8,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from gpuward.model.systems import is_kernel
 from gpuward.names import DEPLOY_DRIVER, DEPLOY_PREFIX, DRIVER_CONFIG_DIGEST, UPGRADE_ENABLED
 from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.gpus import gpus_wanted
+from gpuward.sandbox.images import built_for_kernel
 from gpuward.sandbox.machine import DRIVER_CONTAINER_READY
 from gpuward.sandbox.programs import GpuProgram
 from kubesandbox.errors import NotFound, TooManyRequests
@@ -168,6 +170,9 @@ class DriverContainer(GpuProgram):
         now = yield Pause(now + (delays.driver_reuse_seconds if reused else delays.driver_seconds))
         if self._hit(FaultKind.DRIVER_CRASH, image):
             return self._fail("could not build the kernel modules")
+        runs, built_for = self._kernel(), built_for_kernel(image)
+        if built_for and runs and not reused and not is_kernel(built_for, runs):
+            return self._fail(f"the modules of this image are for kernel {built_for}, and {runs} runs here")
         if self._hit(FaultKind.DRIVER_NEVER_READY, image):
             self.say(f"nvidia-smi: no answer from driver {version}: GPU 0 is not accessible")
         while self._hit(FaultKind.DRIVER_NEVER_READY, image):
@@ -195,6 +200,10 @@ class DriverContainer(GpuProgram):
         if self.ready:
             self.machine.leave(self.place.who)
             self.machine.unload(self.place.who)
+
+    def _kernel(self) -> str:
+        node = self.world.store.find("nodes", None, self.machine.node) or {}
+        return str((node.get("status", {}).get("nodeInfo") or {}).get("kernelVersion") or "")
 
     def _fail(self, why: str) -> int:
         self.message = why

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 OWN_IMAGES: Final = ("gpuward", "registry.example/*")
 """Those of the operator and of the workloads that the sandbox makes itself."""
 _DRIVER: Final = re.compile(r"\d+\.\d+(\.\d+)?-[a-z]+[\d.]*")
-_PRECOMPILED: Final = re.compile(r"\d+(\.\d+){0,2}-\d[\w.]*-.+-[a-z]+[\d.]*")
+_PRECOMPILED: Final = re.compile(r"\d+(\.\d+){0,2}-(?P<kernel>\d[\w.]*-.+)-[a-z]+[\d.]*")
 """A driver's branch or version, the kernel's version with its flavour, the operating system."""
 
 
@@ -28,6 +28,12 @@ def nvidias(image: str) -> bool:
     if name != "driver" or "@" in image:
         return True
     return bool(_DRIVER.fullmatch(tag) or _PRECOMPILED.fullmatch(tag))
+
+
+def built_for_kernel(image: str) -> str:
+    """Return the kernel that a precompiled driver was built for, and nothing of one that is compiled on the node."""
+    found = _PRECOMPILED.fullmatch(image.rsplit("/", 1)[-1].partition("@")[0].partition(":")[2])
+    return found["kernel"] if found else ""
 
 
 def listed(patterns: Iterable[str]) -> Callable[[str], bool]:
