@@ -78,7 +78,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     waits.Starting(POD, Reason.OPERAND_FAILING, TROUBLE),
     NotSelected(POD, ("a",)),
     DriverLabelUnknown(POD, "yes"),
-    KernelUnknown(POD, "5.15.0-999", "5.15.0-101-generic", "a"),
+    KernelUnknown(POD, "5.15.0-999", "5.15.0-101-generic", kept=True),
     KernelUnknown(None),
     DriverRefused(POD, "a", OwnerConflict(("a", "b"), "n1")),
     WrongDriverType(POD, "a", "vgpu-host-manager"),

@@ -39,6 +39,7 @@ async def joins(stage: Stage, name: str, driver: str = OLD, *, os: str = "ubuntu
     """Let a node join, and see that it gets to work."""
     node = gpu_node(name, os=os)
     node["metadata"]["labels"] |= labels
+    node["status"]["nodeInfo"]["kernelVersion"] = node["metadata"]["labels"][names.NFD_KERNEL]
     stage.sandbox.add_node(node)
     await stage.until(lambda: serves(stage, name) and stage.driver(name) == driver)
     await stage.until(lambda: stage.state(name) == State.DONE)

@@ -91,6 +91,21 @@ def test_no_compiled_driver_gives_way_to_a_kernel_that_is_mistyped(way: str) -> 
     story()
 
 
+@on_stage(gpu_nodes=2)
+async def test_nodes_of_which_no_kernel_is_known_are_not_up_to_date_with_the_compiled_driver(stage: Stage) -> None:
+    await installed(stage, "clusterpolicy")
+    before = stage.driver("gpu-1")
+    for node in ("gpu-1", "gpu-2"):
+        await stage.label(node, names.NFD_KERNEL, None)
+    await set_driver(stage, {"usePrecompiled": True, "version": "580"})
+    await stage.rest(600)
+    status = await status_of(stage)
+    assert {one["reason"] for one in status["nodes"]} == {"KernelUnknown"}
+    assert {one["message"].partition(":")[0] for one in status["nodes"]} == {
+        "this node keeps the driver that it has, and is not upgraded"}
+    assert (status["counts"]["upToDate"], stage.drivers()) == (0, [before])
+
+
 @on_stage(gpu_nodes=1)
 async def test_nothing_is_said_of_it_where_drivers_are_compiled(stage: Stage) -> None:
     await installed(stage, "clusterpolicy")

@@ -91,6 +91,8 @@ UNMET_CELLS: tuple[tuple[str, str, str, str], ...] = (
       for mode in _WITHOUT_DRIVERS for reason in (Reason.NOT_SELECTED, Reason.DRIVER_REFUSED)),
     *((mode, "*", "reason KernelUnknown", "no driver is precompiled") for mode, found in MODES.items()
       if not found.precompiled and PRECOMPILED not in found.switches),
+    *((mode, "*", "reason KernelUnknown", "discovery says the kernel of each node that joins") for mode, found in MODES.items()
+      if found.precompiled),
 )
 """Modes, groups of faults and names (patterns) that cannot meet, and why."""
 

@@ -142,7 +142,6 @@ _KEY: Final = wild.KEYS.index(names.DEPLOY_DRIVER) / len(wild.KEYS)
 _ONE_BY_ONE: Final = _limits(maxParallelUpgrades=1, maxUnavailable="100%")
 _MANY: Final = _limits(maxParallelUpgrades=(5, 0), maxUnavailable="100%")
 _CHANGE: Final = Step("change-driver", 100.0)
-_NO_KERNEL: Final = Step("discovery-edited", 95.0, (0.51, 0.66), (200.0, 400.0), (0.71, 1.0))
 _SWITCH: Final = Step("switch-owner", 50.0, (0.5, 1.0))
 """What makes drivers those of NVIDIADrivers, for good, in a mode that begins without."""
 
@@ -225,8 +224,9 @@ LEADS: Final[tuple[Lead, ...]] = (
     Lead(("reason DriverLabelUnknown",), (
         Step("wild-label", 100.0, (_KEY + 0.001, _KEY + 1 / len(wild.KEYS) - 0.001), (30.0, 120.0), fits=_unknown_driver_label),
         Step("delete-driver-pod", 101.0)), _idle),
-    Lead(("reason KernelUnknown",), (_NO_KERNEL, Step("node-replaced", 100.0), Step("node-replaced", 102.0)), _idle),
-    Lead(("reason KernelUnknown",), (_NO_KERNEL, Step("switch-compilation", 100.0, (0.51, 1.0))), _idle),
+    Lead(("reason KernelUnknown",), (
+        Step("discovery-edited", 95.0, (0.51, 0.66), (200.0, 400.0), (0.71, 1.0)), Step("switch-compilation", 100.0, (0.51, 1.0)),
+        ), _idle),
     Lead(("reason DriverRefused",), (
         Step("add-nvidiadriver", 95.0, (0.5, 1.0), fits=lambda random: random.choice(switches.ADDED) == "default-too"),
         Step("node-replaced", 100.0, lasts=(0.0, 3.0)), Step("node-replaced", 102.0, lasts=(0.0, 3.0))), _idle, owned=True),

@@ -285,9 +285,9 @@ def _unserved(what: Unserved) -> dict[str, object]:
         told = {"then": _kept(what)} if what.kept else told
         return {**told, "driver": what.driver, "driver_type": what.driver_type}
     if isinstance(what, KernelUnknown):
-        kept = f" but those of NVIDIADriver {what.kept}, and no upgrade"
+        then = "keeps the driver that it has, and is not upgraded" if what.kept else f"gets no driver pod{told['then']}"
         says = f"says {what.label}, and its kubelet {what.kernel}" if what.label else "is missing"
-        return {"then": kept if what.kept else told["then"], "label": names.NFD_KERNEL, "says": says}
+        return {"then": then, "label": names.NFD_KERNEL, "says": says}
     if isinstance(what, DriverLabelUnknown):
         return {**told, "label": names.DEPLOY_DRIVER, "value": what.value}
     why = f"NVIDIADriver {what.driver} cannot be followed"

@@ -60,8 +60,8 @@ class KernelUnknown(_Unserved, frozen=True):
     """What discovery says: empty where it says nothing."""
     kernel: str = ""
     """What the kubelet says."""
-    kept: str = ""
-    """The NVIDIADriver that the node has its driver of, until it can go to another one."""
+    kept: bool = False
+    """Whether the node keeps the driver of a DaemonSet that is not to serve it any more."""
 
 
 Unserved = NotSelected | DriverRefused | WrongDriverType | DriverLabelUnknown | KernelUnknown
