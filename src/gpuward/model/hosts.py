@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from gpuward import names
-from gpuward.model.driver import is_hosts_daemonset, is_hosts_driver_pod
+from gpuward.model.driver import is_hosts_daemonset, is_hosts_driver_pod, revisions_of
 from gpuward.model.owners import Claim
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.views import DaemonSetView, Ref
+from gpuward.model.views import DaemonSetView, NodeView, PodView, Ref
 from gpuward.model.workloads import WorkloadKeeper, Workloads
 
 _NOBODYS: Final = Workloads()
@@ -55,6 +55,24 @@ def machines_on_hosts(snapshot: Snapshot) -> InUse | None:
              and any(is_hosts_driver_pod(pod, snapshot.namespace) and not pod.finished for pod in pods)
              for user in keeper.users(node, pods)]
     return InUse(*min(users), len(users)) if users else None
+
+
+def former_pods(ds: DaemonSetView, snapshot: Snapshot) -> list[tuple[PodView, NodeView]]:
+    """Return the pods that a DaemonSet's controller would replace, and where they are, by the names of their nodes."""
+    newest = revisions_of(ds.uid, snapshot.revisions).newest
+    return [(pod, node) for name, pods in sorted(snapshot.pods.items()) if (node := snapshot.nodes.get(name)) is not None
+            for pod in pods if pod.is_owned_by(ds.uid) and (newest is None or pod.revision != newest.hash)]
+
+
+def told_of_use(ds: DaemonSetView, snapshot: Snapshot) -> str:
+    """Say which of the pods that a DaemonSet's controller would replace are in use, and by whom."""
+    keeper = WorkloadKeeper(snapshot, _NOBODYS)
+    used = [(node.name, users) for _, node in former_pods(ds, snapshot)
+            if (users := keeper.users(node, snapshot.pods.get(node.name, ())))]
+    if not used:
+        return ""
+    node, users = used[0]
+    return f"; that on {node} is used by pod {min(users)}" + (f", and {len(used) - 1} more are used" if used[1:] else "")
 
 
 def nodes_of(ds: DaemonSetView, snapshot: Snapshot) -> tuple[str, ...]:

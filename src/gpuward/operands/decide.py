@@ -32,6 +32,7 @@ from gpuward.operands.render import render
 from gpuward.operands.rollout import Rollout, beside, held_up, unchecked, without_drivers
 from gpuward.operands.sandboxes.going import due
 from gpuward.operands.sandboxes.handing_over import behind_hosts, hand_over, waits_for_hosts
+from gpuward.operands.sandboxes.host_by_host import by_host, replacements, told_of_hosts
 from gpuward.operands.sandboxes.in_use import spare_drivers_in_use
 from gpuward.operands.state import OperandState
 from gpuward.operands.status import Verdict, failed, invalid, judged, status_of
@@ -111,7 +112,9 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
     except PolicyError as problem:
         return told(invalid([problem]), rollout)
     left = active.valid.spec.driver.is_left_to_nvidia_drivers
-    waiting = waiting_states(states, snapshot, prepared) | waits_for_hosts(states, snapshot)
+    rendered, prepared = prepared, by_host(prepared, snapshot)
+    waiting = (waiting_states(states, snapshot, prepared) | told_of_hosts(rendered, snapshot)
+               | waits_for_hosts(states, snapshot))
     behind = not_applied(active.valid, states, prepared, snapshot)
     emptying = frozenset({view.uid} if active.valid.spec.driver.is_upgraded else ())
     at_once = active.upgrades.rollout.remove_at_once
@@ -124,7 +127,7 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
     writes = [*_remember(active), *labelled(active.valid, snapshot),
               *hand_over(spare_drivers_in_use(changes(wanted, snapshot, emptying), snapshot, now), states, snapshot, now,
                          left=left),
-              *gone, *homeless(snapshot), *ending(snapshot)]
+              *replacements(rendered, snapshot, now), *gone, *homeless(snapshot), *ending(snapshot)]
     behind = stays or behind or yet_to_go(gone, snapshot)
     if rollout is not None:
         rollout = unchecked(rollout, snapshot.images)

@@ -9,6 +9,7 @@ import msgspec
 from gpuward import names
 from gpuward.labels.discovery import has_gpu
 from gpuward.model.driver import driver_daemonsets, is_hosts_daemonset, revisions_of
+from gpuward.model.hosts import told_of_use
 from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
@@ -26,6 +27,8 @@ from gpuward.report.versions import asked_version
 DRIVER = "driver"
 NO_DAEMONSET = "its DaemonSet does not exist"
 _STATE_PREFIX = "state-"
+_OF_HOSTS = frozenset({names.VFIO_MANAGER_APP, names.VGPU_MANAGER_APP})
+"""The DaemonSets whose pods stay while virtual machines use their hosts."""
 Pods = Mapping[str, Sequence[PodView]]
 
 
@@ -199,7 +202,8 @@ def _sum(name: str, daemonsets: Sequence[DaemonSetView], snapshot: Snapshot, pod
     waits = next(filter(None, told), "")
     older = sum(older_pods(ds, own, snapshot) for ds in daemonsets if ds.on_delete)
     if older and ready >= desired:
-        waits = f"{older} of {desired} pods have an older template"
+        used = "".join(told_of_use(ds, snapshot) for ds in daemonsets if ds.name in _OF_HOSTS)
+        waits = f"{older} of {desired} pods have an older template{used}"
     unplaced = {pod.meant_for for pod in own if not pod.node and pod.meant_for}
     unready = {pod.node for pod in own if (not pod.ready or pod.deleting) and (pod.node or not pod.meant_for)}
     return OperandReport(

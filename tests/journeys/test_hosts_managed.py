@@ -1,0 +1,141 @@
+"""Hosts of vGPUs whose driver the vGPU manager brings: another template of it comes to each host once nothing uses that.
+
+Judged from the machines.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuward import names
+from gpuward.sandbox.hosts import VM_RESOURCE
+from tests.journeys.looking import explanation_of, status_of
+from tests.journeys.stage import Object, Stage, on_stage
+from tests.journeys.test_hosts_left import HOSTS
+from tests.journeys.test_hosts_switched import MANAGED, loaded, managed, with_manager
+from tests.journeys.test_node_workload import PASSTHROUGH, end, is_host, run_machine, runs, torn
+
+NEW, NEWER = "vgpu-590.10.01", "vgpu-591.00.01"
+
+
+def daemon_set(stage: Stage, name: str = names.VGPU_MANAGER_APP) -> Object:
+    (ds,) = [ds for ds in stage.sandbox.store.list("daemonsets.apps") if ds["metadata"]["name"] == name]
+    return ds
+
+
+def strategy(stage: Stage, name: str = names.VGPU_MANAGER_APP) -> Any:
+    return daemon_set(stage, name)["spec"].get("updateStrategy", {}).get("type", "RollingUpdate")
+
+
+async def upgrade(stage: Stage, driver: str) -> None:
+    await stage.patch_policy("vgpuManager/version", driver.removeprefix("vgpu-"))
+
+
+async def goes_on(stage: Stage) -> None:
+    """End the virtual machine, and see that its host gets the new driver, too, and nothing of the upgrade is left."""
+    await end(stage, "vm")
+    await stage.until(lambda: len(set(loaded(stage))) == 1 and strategy(stage) == "RollingUpdate", within=600)
+    await stage.until(lambda: int(stage.node("gpu-1")["status"]["allocatable"].get(VM_RESOURCE, 0)), within=300)
+    await stage.rest(300)
+    assert (torn(stage), stage.cordons(), managed(stage)) == ([], [], set(HOSTS))
+
+
+@on_stage(gpu_nodes=3)
+async def test_another_version_comes_to_hosts_that_nobody_uses(stage: Stage) -> None:
+    await with_manager(stage)
+    assert strategy(stage) == "RollingUpdate", "as NVIDIA's"
+    await upgrade(stage, NEW)
+    await stage.until(lambda: loaded(stage) == [MANAGED, NEW] and managed(stage) == set(HOSTS), within=600)
+    await stage.rest(1800)
+    assert (loaded(stage), torn(stage), stage.cordons(), strategy(stage)) == ([MANAGED, NEW], [], [], "OnDelete")
+    assert runs(stage, "vm")
+    told = "1 of 2 pods have an older template; that on gpu-1 is used by pod ml/vm"
+    (operand,) = [one for one in (await status_of(stage))["operands"] if one["name"] == "vgpu-manager"]
+    assert operand["waitsFor"] == told
+    assert f"{names.VGPU_MANAGER_APP}: {told}" in stage.policy_status()["conditions"][0]["message"]
+    assert "has an older template: it goes once no pod uses the GPUs" in (await explanation_of(stage, "gpu-1")).unmanaged
+    await goes_on(stage)
+    assert loaded(stage) == [NEW, NEW]
+
+
+@on_stage(gpu_nodes=3)
+async def test_where_no_virtual_machine_runs_it_is_as_with_nvidias(stage: Stage) -> None:
+    await with_manager(stage)
+    await end(stage, "vm")
+    await stage.rest(30)
+    await upgrade(stage, NEW)
+    await stage.until(lambda: loaded(stage) == [NEW, NEW], within=600)
+    assert strategy(stage) == "RollingUpdate"
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_version_that_was_taken_back_restarts_nothing_in_use(stage: Stage) -> None:
+    await with_manager(stage)
+    await upgrade(stage, NEW)
+    await stage.until(lambda: loaded(stage) == [MANAGED, NEW] and managed(stage) == set(HOSTS), within=600)
+    await upgrade(stage, MANAGED)
+    await stage.until(lambda: loaded(stage) == [MANAGED, MANAGED] and strategy(stage) == "RollingUpdate", within=600)
+    await stage.rest(300)
+    assert (torn(stage), runs(stage, "vm"), stage.cordons()) == ([], True, [])
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_newer_version_on_the_way_and_another_operator(stage: Stage) -> None:
+    await with_manager(stage)
+    await upgrade(stage, NEW)
+    await stage.rest(20)
+    await stage.restart_operator()
+    await upgrade(stage, NEWER)
+    await stage.until(lambda: loaded(stage) == [MANAGED, NEWER] and managed(stage) == set(HOSTS), within=900)
+    await stage.restart_operator()
+    await goes_on(stage)
+    assert loaded(stage) == [NEWER, NEWER]
+
+
+@on_stage(gpu_nodes=4)
+async def test_a_version_that_does_not_start_costs_one_host(stage: Stage) -> None:
+    await with_manager(stage)
+    await stage.label("gpu-3", names.WORKLOAD_CONFIG, "vm-vgpu")
+    await stage.until(lambda: stage.driver("gpu-3") == MANAGED)
+    stage.sandbox.has_image = lambda image: "590" not in image
+    await upgrade(stage, NEW)
+    await stage.rest(1800)
+    assert sorted(stage.driver(node) for node in ("gpu-1", "gpu-2", "gpu-3")) == ["", MANAGED, MANAGED]
+    assert (torn(stage), stage.driver("gpu-1")) == ([], MANAGED)
+    await upgrade(stage, MANAGED)
+    await stage.until(lambda: {stage.driver(node) for node in ("gpu-1", "gpu-2", "gpu-3")} == {MANAGED}, within=900)
+    assert torn(stage) == []
+
+
+@on_stage(gpu_nodes=3)
+async def test_who_asks_for_ondelete_deletes_by_hand(stage: Stage) -> None:
+    await with_manager(stage)
+    await stage.patch_policy("daemonsets/updateStrategy", "OnDelete")
+    await stage.rest(60)
+    await upgrade(stage, NEW)
+    await stage.rest(900)
+    assert (loaded(stage), strategy(stage)) == ([MANAGED, MANAGED], "OnDelete")
+
+
+@on_stage(gpu_nodes=2)
+async def test_another_vfio_manager_comes_to_hosts_that_nobody_uses(stage: Stage) -> None:
+    await stage.installed()
+    await stage.patch_policy("sandboxWorkloads", {"enabled": True, "defaultWorkload": PASSTHROUGH})
+    await stage.until(lambda: is_host(stage, "gpu-1") and is_host(stage, "gpu-2"))
+    await stage.until(lambda: stage.policy_status()["state"] == "ready")
+    run_machine(stage, "vm", "gpu-1")
+    await stage.until(lambda: runs(stage, "vm"))
+    before = vfio_pods(stage)
+    await stage.patch_policy("daemonsets/labels", {"team": "ml"})
+    await stage.until(lambda: before["gpu-2"] != vfio_pods(stage).get("gpu-2") and is_host(stage, "gpu-2"), within=600)
+    await stage.rest(900)
+    assert (before["gpu-1"], torn(stage), runs(stage, "vm")) == (vfio_pods(stage)["gpu-1"], [], True)
+    await end(stage, "vm")
+    await stage.until(lambda: strategy(stage, names.VFIO_MANAGER_APP) == "RollingUpdate", within=600)
+    await stage.until(lambda: is_host(stage, "gpu-1") and is_host(stage, "gpu-2"))
+    assert (torn(stage), stage.cordons()) == ([], [])
+
+
+def vfio_pods(stage: Stage) -> dict[str, str]:
+    return {pod["spec"].get("nodeName", ""): pod["metadata"]["uid"] for pod in stage.pods()
+            if pod["metadata"]["labels"].get("name") == names.VFIO_MANAGER_APP}
