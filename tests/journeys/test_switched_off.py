@@ -17,7 +17,7 @@ from tests.journeys.looking import condition_of, explanation_of, headline_of, lo
 from tests.journeys.stage import NEW, OLD, POLICY, Object, Proceed, Stage, on_stage, policy
 from tests.journeys.test_moves import Watcher, be_precompiled, with_one_owner, with_workloads
 from tests.journeys.test_nvidiadriver import condition as driver_condition
-from tests.journeys.test_nvidiadriver import driver_pods
+from tests.journeys.test_nvidiadriver import driver_pods, make, nvidia_driver
 from tests.journeys.test_status_screen import delete_pods
 
 OFF = "driver.enabled is false: no drivers are managed"
@@ -278,3 +278,34 @@ async def test_a_host_that_has_lost_its_own_driver_is_told_what_to_do(stage: Sta
     assert second.commands == ("kubectl label node gpu-1 nvidia.com/gpu.deploy.driver-",)
     await stage.label("gpu-1", names.DEPLOY_DRIVER, None)
     await stage.until(lambda: stage.driver("gpu-1") == OLD and stage.state("gpu-1") == "upgrade-done")
+
+
+@on_stage(gpu_nodes=4, upgrade={"maxParallelUpgrades": 1})
+async def test_nodes_that_run_on_with_an_nvidiadrivers_driver_are_not_said_to_have_none_any_more(stage: Stage) -> None:
+    """A move to NVIDIADrivers is called off in its middle, and the ClusterPolicy's drivers are switched off with it."""
+    await stage.installed()
+    await with_workloads(stage)
+    await make(stage, nvidia_driver("default", default=True, version=NEW))
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await stage.until(lambda: len(moved := moved_of(stage)) == 2 and all(stage.state(node) == State.DONE for node in moved), 1800)
+    moved = moved_of(stage)
+    await stage.user.patch_merge(resources.CLUSTER_POLICIES, POLICY, {
+        "spec": {"driver": {"enabled": False, "useNvidiaDriverCRD": False}}})
+    await stage.until(lambda: not any(map(stage.state, moved)))
+    assert f"{POLICY}: drivers are being removed: 0 of " in await headline_of(stage)
+    await stage.until(lambda: OFF in condition_of(stage)[2])
+    assert moved <= moved_of(stage)
+
+
+def moved_of(stage: Stage) -> set[str]:
+    return {node for node in stage.states() if stage.driver(node) == NEW}
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_node_that_is_under_way_by_its_label_alone_is_none_whose_driver_goes(stage: Stage) -> None:
+    await with_one_owner(stage)
+    await stage.label("gpu-1", names.UPGRADE_STATE, "post-maintenance-required")
+    await stage.user.patch_merge(resources.CLUSTER_POLICIES, POLICY, {
+        "spec": {"driver": {"enabled": False, "useNvidiaDriverCRD": False}}})
+    await stage.rest(120)
+    assert (await headline_of(stage)).startswith(f"ClusterPolicy {POLICY}: 0 of 0 nodes up to date")

@@ -88,7 +88,8 @@ class Planner:
 
 
 def _settled(snapshot: Snapshot, found: Survey, now: float, fleets: Fleets) -> Plan:
-    return with_removals(with_workloads(settle(snapshot, found, now, fleets), snapshot, found.policy), snapshot, found.policy)
+    plan = with_workloads(settle(snapshot, found, now, fleets), snapshot, found.policy)
+    return with_removals(plan, snapshot, found.policy, (node.standing for node in found.nodes))
 
 
 def _with_more(

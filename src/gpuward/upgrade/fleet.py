@@ -183,6 +183,11 @@ class Standing(msgspec.Struct, frozen=True):
     trouble: Trouble | None = None
     forbidden: tuple[Forbidden, ...] = ()
 
+    @property
+    def in_total(self) -> bool:
+        """Tell whether it is one of the policy's nodes."""
+        return self.counts and not (self.elsewhere or self.coming)
+
 
 def standing(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy) -> Standing:
     """Return how a node counts; one that has left every driver DaemonSet, and is to have none, is in no total. It is under way
@@ -274,7 +279,7 @@ def fleet_of(
     doubtful = unsettled & {node.name for node in known} if unsettled else unsettled
     in_progress = frozenset(node.name for node in known if node.in_progress) | doubtful
     return Fleet(
-        total=sum(not (node.elsewhere or node.coming) for node in known),
+        total=sum(node.in_total for node in known),
         coming=frozenset(node.name for node in known if node.coming),
         in_progress=in_progress,
         unavailable=in_progress | {node.name for node in known if node.unavailable},

@@ -7,21 +7,24 @@ from collections.abc import Iterable
 import msgspec
 
 from gpuward import names
+from gpuward.model.driver import is_driver_pod
 from gpuward.model.history import history_of
 from gpuward.model.placement import Placements
 from gpuward.model.plan import Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView
+from gpuward.upgrade.fleet import Standing
 from gpuward.upgrade.scope import is_to_have_driver
 
 
-def with_removals(plan: Plan, snapshot: Snapshot, policy: UpgradePolicy) -> Plan:
+def with_removals(plan: Plan, snapshot: Snapshot, policy: UpgradePolicy, standings: Iterable[Standing]) -> Plan:
     """Return a plan that counts the nodes whose driver is to go, and none comes after it, and those that it was taken from."""
     if not plan.nodes or not takes_drivers(policy):
         return plan
-    removing = len(losing(plan.nodes, snapshot, policy))
-    removed = sum(_lost(node, policy) for name, node in snapshot.nodes.items() if name not in plan.nodes) if removing else 0
+    removing = len(losing((node.name for node in standings if node.in_total), snapshot, policy))
+    removed = sum(_lost(node, policy) and not _has_driver(node, snapshot)
+                  for name, node in snapshot.nodes.items() if name not in plan.nodes) if removing else 0
     return msgspec.structs.replace(plan, counts=msgspec.structs.replace(plan.counts, removing=removing, removed=removed))
 
 
@@ -48,3 +51,8 @@ def _lost(node: NodeView, policy: UpgradePolicy) -> bool:
         return False
     past = history_of(node.annotations.get(names.UPGRADE_HISTORY))
     return bool(past) and past[-1].policy == policy.driver and node.record.target.startswith("/")
+
+
+def _has_driver(node: NodeView, snapshot: Snapshot) -> bool:
+    """Tell whether a node has a driver pod all the same, as that of an NVIDIADriver where the ClusterPolicy's drivers go."""
+    return any(is_driver_pod(pod, snapshot.namespace) for pod in snapshot.pods.get(node.name, ()))
