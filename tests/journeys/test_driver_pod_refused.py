@@ -97,7 +97,13 @@ async def judge_outlets(stage: Stage, first: str, others: list[str]) -> None:
         assert {str(picture.plan.holds[node].reason) for node in others} == {"RefusedElsewhere"}
         assert "attempt" not in sentence(picture.plan.holds[first])
         assert stopped(picture).startswith("ReplacementRefused: ")
+    pod = driver_pods(stage, first)[0]["metadata"]["name"]
+    (help_,) = (await explanation_of(stage, first)).remedies
+    assert help_.do.startswith(f"let driver pod {pod} be replaced: ")
+    assert help_.then.startswith("this node goes on")
+    assert help_.commands[0] == "gpuward check"
     remedies = [remedy.do for remedy in (await explanation_of(stage, others[0])).remedies]
+    assert remedies[0].startswith(f"let driver pod {pod} of node {first} be replaced: ")
     assert not any("maxParallelUpgrades" in each for each in remedies), remedies
 
 

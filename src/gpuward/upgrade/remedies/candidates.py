@@ -54,7 +54,7 @@ from gpuward.upgrade.remedies.pods import (
 )
 from gpuward.upgrade.remedies.question import Candidate, Question
 from gpuward.upgrade.remedies.rollback import take_back
-from gpuward.upgrade.remedies.writes import accept_writes, let_evict
+from gpuward.upgrade.remedies.writes import accept_writes, let_evict, let_replace
 from gpuward.upgrade.validation_off import lacking
 
 MOST_ENDING = 5
@@ -193,6 +193,7 @@ def _go_on(question: Question) -> Iterator[Candidate]:
         yield look_at(what.node, "on which no driver pod is made")
     elif isinstance(what, NewDriverFails) and status is not None and _is_unvalidated(status):
         yield look_at(what.node, "whose driver is loaded, and not validated")
+    yield from let_replace(question)
     if not podless:
         yield from take_back(question)
     yield policy_fixes.resume(question.case, question.now)
@@ -361,6 +362,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.DRIVER_STOPPING: stop_driver_pod,
     Reason.DEVICE_PLUGIN_STOPPING: stop_device_plugin,
     Reason.DOES_NOT_STOP: stop_device_plugin,
+    Reason.REPLACEMENT_REFUSED: let_replace,
     Reason.DRIVER_STARTING: start_driver_pod,
     Reason.DRIVER_FAILING: mend_driver_pod,
     Reason.DRIVER_IN_USE: empty_for_driver,

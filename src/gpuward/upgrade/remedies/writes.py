@@ -9,6 +9,7 @@ from shlex import quote
 import msgspec
 
 from gpuward import names
+from gpuward.model.denials import RefusedElsewhere, ReplacementRefused
 from gpuward.upgrade.forbidden import lacks_right, tells_of_it
 from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix
 from gpuward.upgrade.remedies.question import Candidate, Question
@@ -24,6 +25,17 @@ def accept_writes(question: Question) -> Iterator[Candidate]:
         partial(_accepted, uid=question.view.uid),
         looks=("kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations,validatingadmissionpolicies",
                f"kubectl auth can-i patch nodes --as={quote(account)}"))
+
+
+def let_replace(question: Question) -> Iterator[Candidate]:
+    """Let the driver pod be replaced that is refused, of this node or of the one for which all others wait."""
+    what = question.hold.what
+    if isinstance(what, ReplacementRefused | RefusedElsewhere):
+        where = f" of node {what.node}" if isinstance(what, RefusedElsewhere) else ""
+        do = f"let driver pod {what.pod.name}{where} be replaced: mend the webhook, the policy or the right that refuses it"
+        yield Fix(
+            do, partial(_granted, uids=frozenset({what.pod.uid})),
+            looks=("gpuward check", "kubectl get validatingwebhookconfigurations,validatingadmissionpolicies"))
 
 
 def let_evict(question: Question) -> Iterator[Fix]:
