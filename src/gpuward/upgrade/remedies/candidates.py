@@ -36,6 +36,7 @@ from gpuward.upgrade.remedies.driver_pod import (
     stop_driver_pod,
 )
 from gpuward.upgrade.remedies.fixes import Dial, Fix
+from gpuward.upgrade.remedies.holders import start_holder
 from gpuward.upgrade.remedies.mig import apply_layout
 from gpuward.upgrade.remedies.operand_pod import mend_operand
 from gpuward.upgrade.remedies.owners import be_rightly_selected, be_selected, follow_driver
@@ -251,6 +252,10 @@ def _take_template(question: Question) -> Iterator[Candidate]:
     yield fixes.request_upgrade(question.view, do).risking(_evicts(question))
 
 
+def _start_holder(question: Question) -> Iterator[Candidate]:
+    return start_holder(question, _evicts(question))
+
+
 # Limits of the fleet.
 
 
@@ -382,5 +387,5 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.MAINTENANCE: _take_back,
     Reason.WRITE_REFUSED: accept_writes,
     Reason.METADATA_BEHIND: _take_template,
-    Reason.OPERANDS_STARTING: _take_template,
+    Reason.OPERANDS_STARTING: _start_holder,
 }
