@@ -6,7 +6,7 @@ from gpuward import names
 from gpuward.kube import resources
 from gpuward.model.states import State
 from kubesandbox.sim.objects import Object
-from tests.journeys.looking import explanation_of, obey
+from tests.journeys.looking import explanation_of, headline_of, obey, screen_of
 from tests.journeys.stage import NEW, Stage, on_stage
 
 
@@ -25,6 +25,11 @@ async def test_a_taint_that_keeps_them_away_is_named_with_the_way_out(stage: Sta
         stage.sandbox.store.delete("pods", names.DEFAULT_NAMESPACE, pod["metadata"]["name"])
     await stage.until(lambda: stage.hold(node) == "ValidatorMissing")
     await stage.rest(150)
+    assert " in trouble" not in await headline_of(stage)
+    await stage.rest(170)
+    assert await headline_of(stage) == "ClusterPolicy cluster-policy: 0 of 2 nodes up to date, 1 under way in trouble"
+    assert any("1 waiting for nodes under way, of which 1 needs somebody" in line for line in await screen_of(stage))
+    assert "ValidatorMissing: waits for a validator pod on this node" in stage.events(node)
     (remedy,) = (await explanation_of(stage, node)).remedies
     assert "take taint maintenance:NoSchedule from the node" in remedy.do
     assert "nvidia-operator-validator does not tolerate it" in remedy.do

@@ -62,6 +62,7 @@ def _elsewhere(reason: Reason, alerts: list[str]) -> list[str]:
     level = "Warning" if reason.needs_person else "Normal"
     told = ("none on nodes: the condition `DriverUpgrade` of the ClusterPolicy tells what holds many" if reason.concerns_fleet
             else "`GPUDriverUpgrade` on the node, and on its pods" if reason is Reason.NOTICE_GIVEN
+            else "`GPUDriverUpgradeHeld` on the node, Normal, once it lasts for 5 minutes" if reason is Reason.VALIDATOR_MISSING
             else "none: every node passes through it" if reason.in_passing
             else f"`GPUDriverUpgradeHeld` on the node, {level}")
     return [

@@ -79,7 +79,7 @@ def _said_before(status: NodeStatus) -> Said | None:
 
 def own_reason(status: NodeStatus) -> Said | None:
     """Return the state and the reason of a node that is held for a reason of its own; None for any other."""
-    if status.hold is None or status.hold.reason.concerns_fleet or status.hold.reason.in_passing:
+    if status.hold is None or status.hold.reason.concerns_fleet or (status.hold.reason.in_passing and not status.hold.lasts):
         return None
     told = status.state in (State.UPGRADE_REQUIRED, State.FAILED) or status.hold.lasts or status.hold.repels
     if status.hold.reason is Reason.DRIVER_POD_MISSING and not told:

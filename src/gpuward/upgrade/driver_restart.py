@@ -191,7 +191,9 @@ def validate(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     until = _deadline(node, policy)
     if until is not None and node.is_overdue(until, now):
         return fail(node, causes.overdue(hold, until - node.record.since, ready=bool(node.node.ready)), now)
-    return Wait(msgspec.structs.replace(hold, until=until), actions=replaced(stale), annotations=safe_load, retry_at=until)
+    hold, told = lasting(hold, now)
+    again = min((at for at in (until, told) if at is not None), default=None)
+    return Wait(msgspec.structs.replace(hold, until=until), actions=replaced(stale), annotations=safe_load, retry_at=again)
 
 
 def replaced(validators: Iterable[PodView]) -> tuple[DeletePod, ...]:

@@ -17,7 +17,8 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.in_use import running_under
 
 MADE_WITHIN: Final = 300.0
-"""Seconds in which an old driver pod ends and a DaemonSet makes the next, before people are told that there is none."""
+"""Seconds in which an old pod ends and a DaemonSet makes the next, before people are told that there is none."""
+_MADE: Final = frozenset({Reason.DRIVER_POD_MISSING, Reason.VALIDATOR_MISSING})
 
 
 def driver_starting(node: NodeFacts, driver: PodView, since: float) -> Hold:
@@ -42,8 +43,10 @@ def pod_missing(node: NodeFacts, since: float) -> Hold:
 
 
 def lasting(hold: Hold, now: float) -> tuple[Hold, float | None]:
-    """Return the hold of a node in mid-upgrade, marked if its driver pod should long have been there, and when to look again."""
-    if not isinstance(hold.what, Plain) or hold.reason is not Reason.DRIVER_POD_MISSING:
+    """Return the hold of a node in mid-upgrade, marked if its driver or validator pod should long have been there, and when to
+    look again.
+    """
+    if not isinstance(hold.what, Plain) or hold.reason not in _MADE:
         return hold, None
     until = hold.since + MADE_WITHIN
     if now < until:
