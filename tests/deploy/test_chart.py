@@ -239,6 +239,14 @@ def test_every_field_of_a_clusterpolicy_can_be_set(helm: str, chart: Path, tmp_p
     ("devicePlugin.config.create=true", "devicePlugin.config.data is empty"),
     ("operator.repository=", "operator.repository is empty, and operator.image is gpuward, which is no full name"),
     ("operator.repository=,operator.image=a/gpuward:1,operator.version=2", "which has a version, and operator.version is 2"),
+    ("operator.image=registry.example/gpuward", "operator.image is registry.example/gpuward, which names a registry, and "
+     "operator.repository is docker.io/library. Set operator.repository="),
+    ("operator.image=localhost:5000/gpuward:1", "which names a registry, and operator.repository is docker.io/library"),
+    ("operator.repository=https://registry.example", "make https://registry.example/gpuward:0.1.0, which is no name of an image"),
+    ("operator.repository=registry.example/", "make registry.example//gpuward:0.1.0, which is no name of an image"),
+    ("operator.image=Gpuward", "make docker.io/library/Gpuward:0.1.0, which is no name of an image"),
+    ("operator.version=1.0+dirty", "make docker.io/library/gpuward:1.0+dirty, which is no name of an image"),
+    ("operator.version=sha256:abc", "make docker.io/library/gpuward@sha256:abc, which is no name of an image"),
 ])
 def test_a_mistake_is_refused_by_name(value: str, said: str, helm: str, chart: Path) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):

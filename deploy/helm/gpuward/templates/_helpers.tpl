@@ -25,7 +25,14 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- end -}}
 
 {{- define "gpuward.image" -}}
-{{ include "gpuward.reference" (include "gpuward.ownImage" . | fromJson) }}
+{{- $image := include "gpuward.reference" (include "gpuward.ownImage" . | fromJson) -}}
+{{- $part := "[a-z0-9]+([._-]+[a-z0-9]+)*" -}}
+{{- $registry := "([A-Za-z0-9.-]+|\\[[0-9a-fA-F:]+\\])(:[0-9]+)?/" -}}
+{{- $version := "(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?" -}}
+{{- if not (regexMatch (printf "^(%s)?%s(/%s)*%s$" $registry $part $part $version) $image) -}}
+{{- fail (printf "operator.repository, image and version make %s, which is no name of an image. Write them without a scheme, as registry.example/team, gpuward and 0.1.0." $image) -}}
+{{- end -}}
+{{ $image }}
 {{- end -}}
 
 {{/* The operator's image, in parts. Without a repository, operator.image is its full name, as in a ClusterPolicy. */}}
@@ -35,6 +42,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- $version := include "gpuward.version" . -}}
 {{- if not $image -}}
 {{- fail "operator.image is empty. Name the operator's image." -}}
+{{- end -}}
+{{- if and $repository (regexMatch "^[^/]*[.:][^/]*/" $image) -}}
+{{- fail (printf "operator.image is %s, which names a registry, and operator.repository is %s. Set operator.repository=\"\" for a full name, or write the registry there." $image $repository) -}}
 {{- end -}}
 {{- if not $repository -}}
 {{- if regexMatch "(@|:[^/]*$)" $image -}}
