@@ -43,7 +43,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- if not $image -}}
 {{- fail "operator.image is empty. Name the operator's image." -}}
 {{- end -}}
-{{- if and $repository (regexMatch "^[^/]*[.:][^/]*/" $image) -}}
+{{- /* A mirror may have the names of other registries as folders: only the default is surely meant for no such name. */ -}}
+{{- if and (eq $repository "docker.io/library") (regexMatch "^[^/]*[.:][^/]*/" $image) -}}
 {{- fail (printf "operator.image is %s, which names a registry, and operator.repository is %s. Set operator.repository=\"\" for a full name, or write the registry there." $image $repository) -}}
 {{- end -}}
 {{- if not $repository -}}
