@@ -107,6 +107,21 @@ def test_who_makes_pods_tells_of_refusals_and_tries_again(api: Api, resource: GV
     assert made["spec"]["serviceAccountName"] == "late"
 
 
+def test_pods_of_an_indexed_job_have_their_index(api: Api) -> None:
+    api.node()
+    container = {"name": "main", "image": "pause"}
+    api.made(JOBS.path(api.ns), {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "gang"}, "spec": {
+        "completionMode": "Indexed", "completions": 3, "parallelism": 2, "template": {
+            "spec": {"nodeSelector": {"test": api.ns}, "restartPolicy": "Never", "containers": [container]}}}})
+    pods = sorted(api.until(PODS.path(api.ns), lambda found: len(found) == 2), key=lambda one: one["spec"]["hostname"])
+    index = "batch.kubernetes.io/job-completion-index"
+    found = [(one["metadata"]["labels"][index], one["metadata"]["annotations"][index], one["spec"]["hostname"],
+              one["metadata"]["generateName"]) for one in pods]
+    assert found == [("0", "0", "gang-0", "gang-0-"), ("1", "1", "gang-1", "gang-1-")]
+    assert pods[0]["spec"]["containers"][0]["env"] == [{"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {
+        "apiVersion": "v1", "fieldPath": f"metadata.labels['{index}']"}}}]
+
+
 def test_a_refused_daemon_set_goes_on_telling_its_status(api: Api) -> None:
     api.node()
     api.made(DAEMON_SETS.path(api.ns), workload("DaemonSet", "agent", template={

@@ -56,3 +56,18 @@ def test_an_evicted_pod_of_a_job_counts_as_failed_and_is_replaced(lost: int) -> 
         assert not gone & {uid_of(pod) for pod in cluster.pods("train")}
 
     play(story)
+
+
+def test_an_indexed_job_replaces_a_lost_pod_by_one_with_its_index() -> None:
+    async def story() -> None:
+        cluster = Cluster(linux_node("cpu-1"))
+        cluster.add(job(4, seconds=30, completionMode="Indexed"))
+        await cluster.until(lambda: len(cluster.pods("train")) == 2 and all_ready(cluster.pods("train")))
+        first = next(pod for pod in cluster.pods("train") if pod["spec"]["hostname"] == "train-0")
+        cluster.delete(first)
+        await cluster.until(lambda: cluster.store.get(JOBS, "ml", "train")["status"].get("completedIndexes") == "1", within=60)
+        await cluster.until(lambda: is_true(cluster.store.get(JOBS, "ml", "train"), "Complete"), within=300)
+        told = cluster.store.get(JOBS, "ml", "train")["status"]
+        assert (told["completedIndexes"], told["succeeded"], told["failed"]) == ("0-3", 4, 1)
+
+    play(story)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from kubesandbox.sim.controllers.podmaking import FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS, PodMaker
@@ -33,6 +34,9 @@ QUEUE: Final = "job"
 JOBS: Final = "jobs.batch"
 FIRST_BACKOFF_SECONDS: Final = 10.0
 LAST_BACKOFF_SECONDS: Final = 600.0
+INDEX: Final = "batch.kubernetes.io/job-completion-index"
+INDEX_VARIABLE: Final = "JOB_COMPLETION_INDEX"
+LONGEST_HOSTNAME: Final = 63
 
 
 @dataclass(slots=True)
@@ -42,6 +46,8 @@ class _Tally:
     key: tuple[str, str]
     succeeded: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
+    completed: set[int] = field(default_factory=set)
+    """Of an Indexed Job, the indexes of pods that have succeeded."""
     next_start: float = 0.0
 
 
@@ -85,6 +91,8 @@ class JobController:
         uid = uid_of(pod)
         if phase_of(pod) == "Succeeded":
             tally.succeeded.add(uid)
+            if (index := _index(pod)) is not None:
+                tally.completed.add(index)
         elif (gone or phase_of(pod) == "Failed") and uid not in tally.failed:
             tally.failed.add(uid)
             delay = min(LAST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2.0 ** (len(tally.failed) - 1))
@@ -106,7 +114,7 @@ class JobController:
             active = []
         refused = None
         if not verdict and not job["spec"].get("suspend"):
-            refused = self._start(job, tally, len(active))
+            refused = self._start(job, tally, active)
             active = [pod for pod in self._world.pods.of(uid) if is_active(pod)]
         self._tell(job, tally, active, verdict)
         if refused is not None:
@@ -116,31 +124,38 @@ class JobController:
         if len(tally.failed) > job["spec"].get("backoffLimit", 6):
             return "Failed"
         wanted = job["spec"].get("completions")
-        enough = len(tally.succeeded) >= wanted if wanted is not None else bool(tally.succeeded) and not active
+        enough = _completed(job, tally) >= wanted if wanted is not None else bool(tally.succeeded) and not active
         return "Complete" if enough else ""
 
-    def _start(self, job: Object, tally: _Tally, active: int) -> ApiError | None:
+    def _start(self, job: Object, tally: _Tally, active: list[Object]) -> ApiError | None:
         now, spec = self._world.now(), job["spec"]
         parallel, wanted = spec.get("parallelism", 1), spec.get("completions")
         if wanted is None and tally.succeeded:
             return None
-        lacking = min(parallel, wanted - len(tally.succeeded) if wanted is not None else parallel) - active
+        lacking = min(parallel, wanted - _completed(job, tally) if wanted is not None else parallel) - len(active)
         if lacking > 0 and now < tally.next_start:
             self._world.queue.add_at(QUEUE, uid_of(job), tally.next_start)
             return None
-        return self._maker.make(job, [partial(self._pod, job)] * lacking)[1]
+        indexes: list[int | None] = [None] * lacking
+        if _is_indexed(job):
+            taken = tally.completed.union(index for pod in active if (index := _index(pod)) is not None)
+            indexes = [*islice((index for index in range(wanted or 0) if index not in taken), max(0, lacking))]
+        return self._maker.make(job, [partial(self._pod, job, index) for index in indexes])[1]
 
-    def _pod(self, job: Object) -> Object:
+    def _pod(self, job: Object, index: int | None) -> Object:
         template = job["spec"]["template"]
+        numbered = {} if index is None else {INDEX: str(index)}
+        name = name_of(job) if index is None else f"{name_of(job)}-{index}"
         names = {"batch.kubernetes.io/job-name": name_of(job), "batch.kubernetes.io/controller-uid": uid_of(job),
                  "job-name": name_of(job), "controller-uid": uid_of(job)}
         meta = template.get("metadata") or {}
         return {
             "metadata": {
-                "generateName": name_of(job) + "-", "namespace": namespace_of(job),
-                "labels": {**(meta.get("labels") or {}), **names}, "annotations": meta.get("annotations") or {},
+                "generateName": f"{name}-", "namespace": namespace_of(job),
+                "labels": {**(meta.get("labels") or {}), **names, **numbered},
+                "annotations": {**(meta.get("annotations") or {}), **numbered},
                 "ownerReferences": [owned_by(job, self._world.store.resource(JOBS))]},
-            "spec": template["spec"]}
+            "spec": template["spec"] if index is None else _as_indexed(template["spec"], name, index)}
 
     def _tell(self, job: Object, tally: _Tally, active: list[Object], verdict: str) -> None:
         now = stamp(self._world.now())
@@ -150,6 +165,8 @@ class JobController:
                                   "uncountedTerminatedPods": {}}
         counted = {"active": len(active), "succeeded": len(tally.succeeded), "failed": len(tally.failed)}
         status.update({key: value for key, value in counted.items() if value})
+        if tally.completed:
+            status["completedIndexes"] = _ranges(tally.completed)
         if verdict:
             reason = "CompletionsReached" if verdict == "Complete" else "BackoffLimitExceeded"
             met = "SuccessCriteriaMet" if verdict == "Complete" else "FailureTarget"
@@ -162,3 +179,39 @@ class JobController:
                 status["completionTime"] = now
         if status != old:
             self._world.store.patch_status(JOBS, *tally.key, lambda obj: obj.update(status=copy(status)))
+
+
+def _is_indexed(job: Object) -> bool:
+    return bool(job["spec"].get("completionMode") == "Indexed")
+
+
+def _index(pod: Object) -> int | None:
+    said = (pod["metadata"].get("annotations") or {}).get(INDEX, "")
+    return int(said) if said.isdecimal() else None
+
+
+def _completed(job: Object, tally: _Tally) -> int:
+    return len(tally.completed) if _is_indexed(job) else len(tally.succeeded)
+
+
+def _as_indexed(spec: Object, name: str, index: int) -> Object:
+    """Return a pod's spec with the name of its host and, in every container, its index, as Kubernetes gives them."""
+    spec = copy(spec)
+    if len(name) <= LONGEST_HOSTNAME:
+        spec.setdefault("hostname", name)
+    for container in (*spec.get("initContainers", ()), *spec["containers"]):
+        env = container.setdefault("env", [])
+        if not any(one.get("name") == INDEX_VARIABLE for one in env):
+            env.append({"name": INDEX_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}}})
+    return spec
+
+
+def _ranges(indexes: set[int]) -> str:
+    """Return numbers as Kubernetes writes them: `0,1,3-5`."""
+    spans: list[list[int]] = []
+    for index in sorted(indexes):
+        if spans and index == spans[-1][-1] + 1:
+            spans[-1] = [spans[-1][0], index]
+        else:
+            spans.append([index])
+    return ",".join(("," if span[-1] - span[0] == 1 else "-").join(map(str, span)) for span in spans)
