@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from gpuward import names
 from gpuward.cli.leader import Leader
+from gpuward.cli.look import Look
 from gpuward.cli.status import Choice, screen
 from gpuward.errors import Forbidden
+from gpuward.kube.http.client import Client
 from gpuward.kube.http.stats import RequestKey
 from gpuward.kube.resources import POD_DISRUPTION_BUDGETS
 from gpuward.model.explain import sentence
@@ -131,3 +134,17 @@ async def test_one_that_gets_another_version_of_the_policy_keeps_the_time_of_its
     await stage.patch_policy("driver/version", NEW)
     await stage.upgraded()
     assert about_rights(stage) == before
+
+
+@pytest.mark.parametrize("plural", ["daemonsets", "controllerrevisions", "nodes"])
+def test_who_may_not_read_what_a_command_needs_is_told_so(plural: str) -> None:
+    """It waited for what the API server refused, and said nothing."""
+    @on_stage(gpu_nodes=1)
+    async def story(stage: Stage) -> None:
+        transport = stage.sandbox.transport()
+        transport.interfere = Roles(plural)
+        with pytest.raises(Forbidden, match=f"{plural} is forbidden"):
+            async with Look(Client(transport), names.DEFAULT_NAMESPACE).following():
+                pass
+
+    story()

@@ -62,17 +62,21 @@ async def unsupported(client: Client) -> tuple[str, ...]:
     return tuple(f"GPUCluster {name} is not supported: gpuward does nothing about it" for name in names)
 
 
-async def check_access(client: Client) -> list[str]:
-    """Make sure that what every command reads may be read; return what is not installed.
+async def check_access(client: Client, namespace: str = "") -> list[str]:
+    """Make sure that what every command reads may be read, in the operands' namespace too if it is named; return what is
+    not installed.
 
     Raises:
         Forbidden: a list that nothing works without is refused.
     """
     missing = []
-    for resource in (resources.NODES, resources.PODS, resources.CLUSTER_POLICIES):
+    needed = [Selection(each) for each in (resources.NODES, resources.PODS, resources.CLUSTER_POLICIES)]
+    if namespace:
+        needed += [Selection(each, namespace) for each in (resources.DAEMON_SETS, resources.CONTROLLER_REVISIONS)]
+    for selection in needed:
         try:
-            async for _ in client.list(Selection(resource), limit=1):
+            async for _ in client.list(selection, limit=1):
                 break
         except errors.NotFound:
-            missing.append(str(resource))
+            missing.append(str(selection.resource))
     return missing

@@ -94,7 +94,7 @@ class Look:
         Raises:
             NotFound: the CRDs are not installed.
         """
-        if missing := await check_access(self.client):
+        if missing := await check_access(self.client, self.namespace):
             raise NotFound(f"{missing[0]} is not installed: gpuward crds | kubectl apply --server-side -f -")
         self._unsupported = await unsupported(self.client)
         observer = self.cluster.watcher()
