@@ -12,6 +12,7 @@ from gpuward.kube import resources
 from gpuward.model.explain import sentence
 from gpuward.model.states import State
 from kubesandbox.messages import Answer, Request, Stream
+from tests.journeys.looking import explanation_of, headline_of, reason_of
 from tests.journeys.stage import OLD, Stage, on_stage
 from tests.journeys.test_leaving_in_mid_upgrade import by_nvidia_driver
 from tests.journeys.test_node_workload import torn
@@ -61,3 +62,17 @@ def test_a_node_does_not_go_back_while_a_deletion_of_its_driver_pod_may_be_on_it
         assert torn(stage) == []
 
     story()
+
+
+@on_stage(gpu_nodes=2)
+async def test_who_cannot_see_whose_nodes_are_is_not_told_that_no_driver_is_managed(stage: Stage) -> None:
+    """The CRD is gone, and a user may just as well lack the right to list its objects."""
+    await by_nvidia_driver(stage)
+    await stage.until(lambda: State.POD_RESTART_REQUIRED in stage.states().values(), within=900)
+    await stage.user.delete(resources.CUSTOM_RESOURCE_DEFINITIONS, DRIVERS)
+    await stage.rest(120)
+    why = "NVIDIADrivers cannot be listed: the server could not find the requested resource"
+    told = f"ClusterPolicy cluster-policy: it is not known how the drivers of nodes stand, as {why}"
+    assert (await headline_of(stage)).startswith(told)
+    for node in stage.states():
+        assert reason_of(await explanation_of(stage, node)) == f"it is not known whether an NVIDIADriver is for it, as {why}"

@@ -36,7 +36,7 @@ from gpuward.model.waits import InvalidPolicy, OnPod
 from gpuward.model.withheld import is_withheld
 from gpuward.model.workloads import Workload, WorkloadKept, is_for_virtual_machines, workload_of
 from gpuward.operands.cluster import os_tag
-from gpuward.policy.refused import becomes, ending, refusal, refusals
+from gpuward.policy.refused import becomes, ending, refusal, refusals, unlisted
 from gpuward.report.kernels import NODE, told_of_kernel
 from gpuward.report.nodes import NOTHING_GOES_ON, NodeReport, node_reports
 from gpuward.report.takenup import not_taken_up
@@ -241,6 +241,8 @@ def _unmanaged(node: NodeView, picture: Picture, upgrades: UpgradePolicy) -> str
     active = picture.active
     if active.view is None:
         return active.upgrades.absent
+    if node.gpu_present and not is_for_virtual_machines(node) and (why := unlisted(picture.drivers, picture.snapshot)):
+        return f"it is not known whether an NVIDIADriver is for it, as {why}"
     off = f"ClusterPolicy {active.view.name}" if active.switched_off else ""
     managed = active.manages_hosts if active.valid is not None and not picture.drivers.in_force else None
     return why_unmanaged(node, picture.snapshot, upgrades, off=off, managed=managed)

@@ -34,6 +34,14 @@ def unfollowed_settings(drivers: PoliciesInForce) -> tuple[str, ...]:
     return (f"{rollout.title} cannot be followed: {_first(rollout.problems)}",) if rollout.problems else ()
 
 
+def unlisted(drivers: PoliciesInForce, snapshot: Snapshot) -> str:
+    """Say that NVIDIADrivers bring the drivers and cannot be listed; empty where they can, or where drivers are not theirs."""
+    if not drivers.in_force or drivers.known:
+        return ""
+    why = snapshot.unlisted.get("NVIDIADriver", "")
+    return f"NVIDIADrivers cannot be listed{why and ': '}{why}"
+
+
 def unread_words(drivers: PoliciesInForce) -> tuple[str, ...]:
     """Return which annotations cannot be read by which people steer a rollout: they count as if they were not there."""
     policy = drivers.policy

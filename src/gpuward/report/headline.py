@@ -23,7 +23,7 @@ from gpuward.operands.decide import has_nfd_labels
 from gpuward.operands.rollout import goal, staged
 from gpuward.operands.yet_to_go import kept
 from gpuward.policy.nvidiadrivers import PoliciesInForce
-from gpuward.policy.refused import departures, endings, problems_besides, refusal, refusals
+from gpuward.policy.refused import departures, endings, problems_besides, refusal, refusals, unlisted
 from gpuward.report.behind import behind_stuck_waves
 from gpuward.report.groups import Group, group_of
 
@@ -44,6 +44,8 @@ def headline(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> str:
         return f"{none}: {'no driver is upgraded until one is in force' if plan.nodes else 'nothing is managed'}"
     if refusal(policies):
         return refusal(policies, besides=problems_besides(policies))
+    if not plan.nodes and (why := unlisted(policies, snapshot)):
+        return f"ClusterPolicy {active.view.name}: it is not known how the drivers of nodes stand, as {why}"
     if active.switched_off and not plan.nodes:
         return f"ClusterPolicy {active.view.name}: driver.enabled is false: no drivers are managed{told_of_abandoned(snapshot)}"
     if not plan.nodes:
