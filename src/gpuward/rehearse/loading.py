@@ -89,8 +89,6 @@ def _let_jobs_end(objects: Mapping[str, list[Object]], assumed: float, at: float
         if spec.get("completions") is not None:
             spec["completions"] = max(1, spec["completions"] - done)
         spec["backoffLimit"] = 1_000_000
-        if spec.get("completionMode") == "Indexed":  # which number a pod has, its Job's controller says, and not its template
-            spec["template"].setdefault("metadata", {}).setdefault("labels", {}).setdefault(names.JOB_INDEX, "0")
         _note(spec["template"], deadline or assumed)
         ran = at - seconds(status["startTime"]) if deadline and status.get("startTime") else 0.0
         left[job["metadata"]["uid"]] = max(1.0, (deadline or assumed) - ran)
