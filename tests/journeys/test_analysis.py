@@ -131,7 +131,7 @@ def test_a_wave_whose_check_passes_lets_the_next_one_go_after_its_time(mode: str
             lines = await shown(stage)
             assert not any("stopped" in line for line in lines), "it goes on by itself"
             assert any("canary: 1 of 1 done, check slo passes (the query xids{" in line for line in lines)
-            assert "wave canary is done, and its check slo has to pass for 5m: it passes since" in told(stage)
+            assert "wave canary is done, and its check slo has to pass for 5m: it has passed since" in told(stage)
             assert ': the query xids{Hostname=~"gpu-1"} gave 0 {gpu="0"}' in told(stage)
             await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=3000)
             assert stage.clock.now() - began >= 230
@@ -245,6 +245,7 @@ def test_an_unreachable_prometheus_holds_later_waves_and_is_named(mode: str) -> 
         assert first.do == f"have http://127.0.0.1:{port} answer it, or correct check slo of wave canary"
         assert first.commands[0].startswith("kubectl edit rolloutpolicy ")
         assert first.then.startswith("then this node waits: wave canary is done, and its check slo")
+        assert not first.then.endswith((":", " "))
         assert others[0].commands[0].startswith("gpuward promote")
         assert len(others) > 1, "the driver before is another way"
 

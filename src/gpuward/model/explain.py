@@ -226,7 +226,7 @@ def _of_wave(what: Aborted | ApprovalRequired | WaveSoaking) -> dict[str, object
 def _analysed(what: WaveAnalysis) -> dict[str, object]:
     now = "it has not been measured yet"
     if what.good:
-        now = f"it passes since {moment_in(what.good, what.zone)}: {what.told}"
+        now = f"it has passed since {moment_in(what.good, what.zone)}" + (f": {what.told}" if what.told else "")
     elif what.failures:
         now = f"{what.failures} of {what.limit} failures are counted, the last: {what.told}"
     return {"wave": what.wave, "check": what.check, "told": what.told, "failures": what.failures, "lasts": _span(what.lasts),
