@@ -127,3 +127,24 @@ async def test_nodes_that_wait_for_one_whose_driver_pod_does_not_end_are_told_th
     assert condition_of(stage)[:2] == ("False", "NoNodeMayStart")
     (told,) = (await explanation_of(stage, "gpu-1")).remedies
     assert "finalizer example.com/audit keeps it" in told.do
+
+
+@pytest.mark.parametrize("label", [names.DEPLOY_VALIDATOR, names.DEPLOY_TOOLKIT])
+def test_a_label_that_is_mistyped_is_no_trouble_of_the_new_driver_either(label: str) -> None:
+    """DaemonSets select by `true` alone. The node was begun with, failed, and stopped all others as if the driver were bad."""
+    @on_stage(gpu_nodes=3, upgrade={"maxUnavailable": 1})
+    async def play(stage: Stage) -> None:
+        await stage.installed()
+        await stage.label("gpu-1", label, "flase")
+        await stage.rest(120)
+        await stage.upgrade_to(NEW)
+        if label == names.DEPLOY_VALIDATOR:
+            await stage.until(lambda: stage.hold("gpu-1") == "ValidationOff")
+        await stage.until(lambda: stage.driver("gpu-2") == stage.driver("gpu-3") == NEW, within=3600)
+        await stage.until(lambda: stage.hold("gpu-1") == "ValidationOff", within=3600)
+        await stage.rest(60)
+        assert "NewDriverFails" not in str(stage.policy_status())
+        assert [f"kubectl label node gpu-1 {label}-"] == [
+            command for remedy in (await explanation_of(stage, "gpu-1")).remedies for command in remedy.commands]
+
+    play()

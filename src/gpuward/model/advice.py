@@ -53,7 +53,7 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "The reason names the field manager. Stop it, and make the change in the ClusterPolicy or the NVIDIADriver."),
     Reason.VALIDATION_OFF: Advice(
         Act.YES, "A label of this node (`nvidia.com/gpu.deploy.operator-validator`, `.container-toolkit` or `.device-plugin`) is "
-        "`false`, and no validator is ready on it. Nobody would confirm a new driver, so the node is not begun with.",
+        "not `true`, and no validator is ready on it. Nobody would confirm a new driver, so the node is not begun with.",
         "Take the label away until the node is upgraded, or bring about what validators need; others go on meanwhile."),
     Reason.GANG_AWAITED: Advice(Act.NO, "By `gangs` of the RolloutPolicy nodes of one run start together, and one may not yet.",
         "Nothing: they start once there is room for all, or in parts where there never is."),

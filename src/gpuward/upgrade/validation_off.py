@@ -12,11 +12,15 @@ from gpuward.upgrade.facts import NodeFacts
 
 NEEDED: Final = (names.DEPLOY_VALIDATOR, names.DEPLOY_TOOLKIT, names.DEPLOY_PLUGIN)
 """Labels by which nodes have the operands that validation needs. People who say `false` may have put others in their place."""
+_PAUSED: Final = "paused-for-"
+"""What the values have that the driver manager and the MIG manager give to labels of operands while they work."""
 
 
 def lacking(node: NodeView) -> tuple[str, ...]:
-    """Return the labels by which people keep such operands from a node."""
-    return tuple(label for label in NEEDED if node.labels.get(label) == "false")
+    """Return the labels by which people keep such operands from a node, if by a typing error: DaemonSets select by `true` alone.
+    Who pauses one for a while gives it back.
+    """
+    return tuple(label for label in NEEDED if (value := node.labels.get(label, "true")) != "true" and _PAUSED not in value)
 
 
 def is_off(node: NodeFacts) -> bool:
