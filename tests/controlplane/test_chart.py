@@ -66,12 +66,16 @@ def test_a_release_is_installed_upgraded_rolled_back_and_taken_off(release: Rele
     assert "gpuward status --wait" in notes, "the condition Ready is true where no node has labels of discovery yet"
     assert release.policy()["mig"] == {"strategy": "mixed"}
     release.say({"daemonsets": {"labels": {"helm.sh/chart": "gpu-operator-v26.7.0"}}})
-    release.put("upgrade", "driver.version=595.91.08", more=("--reset-then-reuse-values",))
+    release.put("upgrade", "driver.version=595.91.08", "rolloutPolicy.retries=2", more=("--reset-then-reuse-values",))
+    written = [int(release.plane.get(*each)["metadata"]["resourceVersion"])
+               for each in (("rolloutpolicy", "default"), ("clusterpolicy", "cluster-policy"))]
+    assert written == sorted(written), "else nodes start before the first windows are there"
     policy = release.policy()
     assert (policy["driver"]["version"], policy["mig"]) == ("595.91.08", {"strategy": "mixed"})
     assert policy["daemonsets"]["labels"]["helm.sh/chart"] == "gpu-operator-v26.7.0", "else every operand would restart"
     release.helm("rollback", RELEASE[0], "1", *RELEASE[1:], "--no-hooks")
     assert release.policy()["driver"]["version"] == "595.91.07"
+    assert release.plane.kubectl("get", "rolloutpolicies", "-o", "name") == "", "the release before had none"
     release.plane.kubectl("apply", "-f", str(ROOT / "examples" / "rolloutpolicy.yaml"))
     release.helm("uninstall", *RELEASE, "--no-hooks", "--wait")
     left = release.plane.kubectl("get", "deployments,serviceaccounts,roles,rolebindings,poddisruptionbudgets,clusterpolicies",

@@ -58,7 +58,7 @@ SETS = {
                    "operator.imagePullSecrets[0]=mirror", "validator.version=v1"],
     "own-agents-nvidiadriver": ["operator.agents=gpuward", "driver.nvidiaDriverCRD.enabled=true"],
     "openshift": ["platform.openshift=true", "operator.cleanupCRD=true", "nfd.nodefeaturerules=true", "psa.enabled=true",
-                  "rolloutPolicy.retries=2", "daemonsets.updateStrategy=OnDelete"],
+                  "daemonsets.updateStrategy=OnDelete"],
 }
 
 
@@ -86,7 +86,7 @@ def rendered(helm: str, chart: Path, values: list[str], *more: str) -> str:
 
 
 def objects(text: str) -> list[dict[str, Any]]:
-    return [obj for obj in yaml.safe_load_all(text) if obj]
+    return [obj for each in yaml.safe_load_all(text) if each for obj in (each["items"] if each["kind"] == "List" else [each])]
 
 
 def of_kind(text: str, kind: str) -> dict[str, Any]:
@@ -251,6 +251,23 @@ def test_every_field_of_a_clusterpolicy_can_be_set(helm: str, chart: Path, tmp_p
 def test_a_mistake_is_refused_by_name(value: str, said: str, helm: str, chart: Path) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         rendered(helm, chart, [value])
+
+
+def test_a_rolloutpolicy_comes_before_the_drivers_that_it_is_to_rule(helm: str, chart: Path) -> None:
+    """Helm applies kinds that it does not know by name: a List comes before an NVIDIADriver, and has an order of its own."""
+    sets = ["rolloutPolicy.retries=2", "driver.nvidiaDriverCRD.enabled=true"]
+    text = rendered(helm, chart, sets)
+    kinds = [each["kind"] for each in yaml.safe_load_all(text) if each]
+    assert kinds.index("List") < kinds.index("NVIDIADriver")
+    assert "ClusterPolicy" not in kinds
+    assert [obj["kind"] for obj in objects(text) if obj["kind"].endswith("Policy")] == ["RolloutPolicy", "ClusterPolicy"]
+    assert of_kind(text, "ClusterPolicy") == of_kind(rendered(helm, chart, sets[1:]), "ClusterPolicy")
+    assert of_kind(text, "RolloutPolicy")["spec"] == {"retries": 2}
+    kept = yaml.safe_load_all(rendered(helm, chart, [*sets, "operator.cleanupCRD=true"]))
+    keeping = next(each for each in kept if each["kind"] == "List")
+    assert keeping["metadata"]["annotations"] == of_kind(yaml.safe_dump(keeping), "ClusterPolicy")["metadata"]["annotations"]
+    alone = objects(rendered(helm, chart, [*sets, "clusterPolicy.deployCR=false"]))
+    assert [obj["kind"] for obj in alone if obj["kind"].endswith(("Policy", "Driver"))] == ["RolloutPolicy", "NVIDIADriver"]
 
 
 def test_what_nvidias_chart_drops_of_an_nvidiadriver_reaches_it(helm: str, chart: Path) -> None:
