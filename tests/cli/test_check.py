@@ -14,6 +14,7 @@ from gpuward import names
 from gpuward.cli.check import as_json, line
 from gpuward.cli.inspection import inspected, needed
 from gpuward.errors import Forbidden
+from gpuward.kube import resources
 from gpuward.kube.http.client import Client
 from gpuward.report.checks import Finding, findings
 from gpuward.report.checks.facts import Inspected
@@ -82,6 +83,22 @@ async def test_a_cluster_in_which_all_is_well_but_that_no_operator_is_seen(stage
     assert (told.level, told.found) == ("warn", "no operator runs: there is no Lease gpu-operator/53822513.nvidia.com")
     assert "kubectl logs -n gpu-operator deployment/gpu-operator" in told.fix
     assert lines(found, "fail") == []
+
+
+@on_stage(gpu_nodes=1)
+async def test_an_image_for_which_a_hook_of_the_chart_waits_is_named(stage: Stage) -> None:
+    """Helm says no more than that it timed out."""
+    await stage.installed()
+    containers = [{"name": "upgrade-crd", "image": "registry.example/gpuward:9"}]
+    stage.sandbox.apply({
+        "apiVersion": "v1", "kind": "Pod", "spec": {"schedulerName": "none", "containers": containers},
+        "metadata": {"name": "hook-1", "namespace": names.DEFAULT_NAMESPACE,
+                     "labels": {names.JOB_NAME: "gpu-operator-upgrade-crd"}}})
+    waiting = {"containerStatuses": [{"name": "upgrade-crd", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]}
+    await stage.user.patch_merge(resources.PODS, "hook-1", {"status": waiting}, names.DEFAULT_NAMESPACE, subresource="status")
+    told = [one for one in lines(await checked(stage.sandbox), "fail") if "hook-1" in one]
+    assert len(told) == 1
+    assert "waits for its image registry.example/gpuward:9: ImagePullBackOff" in told[0]
 
 
 @on_stage(gpu_nodes=1)

@@ -566,6 +566,13 @@ def test_a_timeout_that_is_null_is_that_of_the_crd(stage: str, helm: str, chart:
     assert "timeoutSeconds" not in policy[{"gpuPodDeletion": "podDeletion"}.get(stage, stage)]
 
 
+def test_a_hook_that_gets_nowhere_ends_and_goes_by_itself(helm: str, chart: Path) -> None:
+    """Helm leaves its Job there, and no uninstallation looks for those of upgrades."""
+    jobs = {obj["metadata"]["name"]: obj["spec"] for obj in objects(rendered(helm, chart, list(HOOKS))) if obj["kind"] == "Job"}
+    assert len(jobs) == len(HOOKS)
+    assert {(spec["activeDeadlineSeconds"], spec["ttlSecondsAfterFinished"]) for spec in jobs.values()} == {(600, 86400)}
+
+
 def test_hooks_come_before_those_of_node_feature_discovery(helm: str, chart: Path) -> None:
     """Its hook after a removal has no weight, and helm runs no hook after one that failed."""
     hooks = [obj["metadata"] for obj in objects(rendered(helm, chart, [*HOOKS, "operator.cleanupCRD=true"]))

@@ -162,6 +162,15 @@ def test_where_no_operator_runs_for_want_of_its_image_it_fails() -> None:
     assert "kubectl describe pod -n gpu-operator gpu-operator-1-a" in told[3]
 
 
+def test_a_hook_that_waits_for_its_image_is_named_for_whoever_waits_for_helm() -> None:
+    pod = waiting_pod()
+    pod["metadata"]["labels"] = {names.JOB_NAME: "gpu-operator-upgrade-crd"}
+    (told,) = said(hook_pods=(pod, pod))
+    assert told[:3] == ("operators", "fail", "pod gpu-operator-1-a of helm's hook gpu-operator-upgrade-crd waits for its image "
+                        "registry.example/gpuward:1: ImagePullBackOff (not found)")
+    assert "kubectl delete job -n gpu-operator gpu-operator-upgrade-crd" in told[3]
+
+
 @pytest.mark.parametrize("changes", [
     {"deployments": (deployment("a"), deployment("b", replicas=0))},
     {"ahead": 3000.0, "version": "v1.36.3+kubesandbox"},

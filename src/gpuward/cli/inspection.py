@@ -35,6 +35,8 @@ _OF_PODS: Final = {"imagePullSecrets": ("Secret", resources.SECRETS), "priorityC
 """Fields of policies that name what pods are made with."""
 _ALWAYS: Final = frozenset({"system-node-critical", "system-cluster-critical"})
 """PriorityClasses that every cluster has."""
+OF_HOOKS: Final = f"{names.JOB_NAME} in (gpu-operator-upgrade-crd,gpu-operator-cleanup-crd,gpu-operator-cleanup-nodes)"
+"""The pods of the chart's hooks; those of NVIDIA's chart have Jobs of the first two names."""
 RULES_FILE: Final = "operator.yaml"
 ADDED_RULES_FILE: Final = "nvidia-chart-rights.yaml"
 DATE_RESOLUTION: Final = 0.5
@@ -59,6 +61,7 @@ async def inspected(client: Client, namespace: str, clock: Clock) -> Inspected:
     return Inspected(
         namespace=namespace, version=version, ahead=ahead, nodes=nodes, deployments=deployments, policy=policy, named=named,
         operator_pods=await _pods_of(client, deployments),
+        hook_pods=_objects(await _listed(client, Selection(resources.PODS, namespace, labels=OF_HOOKS))),
         wanted_crds=wanted, crds={name: crd for name, crd in zip(crd_names, crds, strict=True) if crd is not None},
         place=await _got(client, resources.NAMESPACES, namespace),
         rights=await _rights(client, namespace, _account(deployments, namespace)),

@@ -112,6 +112,8 @@ class Inspected(msgspec.Struct, frozen=True, kw_only=True):
     deployments: tuple[Object, ...] | Unseen = ()
     operator_pods: tuple[Object, ...] | Unseen = ()
     """Pods with the operators' label, in the namespaces of their Deployments."""
+    hook_pods: tuple[Object, ...] | Unseen = ()
+    """Pods of the Jobs that helm starts before and after the operator."""
     runtime_classes: tuple[Object, ...] | Unseen = ()
     nodes: tuple[NodeView, ...] | Unseen = ()
     policy: Policy | Unseen = Policy()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from gpuward import names
@@ -10,6 +10,7 @@ from gpuward.labels.discovery import NOT_DISCOVERED
 from gpuward.model.left_loaded import loaded_by
 from gpuward.model.listing import MOST_NAMED, listed
 from gpuward.report.checks.facts import Finding, Inspected, Level, Object, Unseen, unseen
+from gpuward.report.checks.images import unpulled_images
 
 APPLY_CRDS: Final = "gpuward crds | kubectl apply --server-side -f -"
 REPLACE_CRDS: Final = "gpuward crds | kubectl apply --server-side --force-conflicts -f -"
@@ -17,8 +18,6 @@ REPLACE_CRDS: Final = "gpuward crds | kubectl apply --server-side --force-confli
 NEEDED: Final = "clusterpolicies.nvidia.com"
 MEANING: Final = {"nvidiadrivers.nvidia.com": "drivers are the ClusterPolicy's",
                   "rolloutpolicies.gpuward.io": "gpuward's own settings have their defaults"}
-NOT_PULLED: Final = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull"})
-"""Why a container waits whose image its kubelet cannot have."""
 RUNTIME_CLASSES: Final = ("nvidia", "nvidia-cdi", "nvidia-legacy")
 
 
@@ -118,43 +117,7 @@ def _deployments(facts: Inspected) -> Iterator[Finding]:
             namespace, _, name = place.partition("/")
             yield Finding("operators", Level.WARN, f"Deployment {place} is NVIDIA's operator ({images[0]}): gpuward waits while "
                           "it runs", f"kubectl scale deployment {name} -n {namespace} --replicas=0")
-    yield from _images(facts, active)
-
-
-def _images(facts: Inspected, active: Sequence[Object]) -> Iterator[Finding]:
-    """Name the operators' images that a node cannot pull: one line for each Deployment and image."""
-    if isinstance(facts.operator_pods, Unseen):
-        yield unseen("operators", facts.operator_pods)
-        return
-    runs = not isinstance(facts.operators, Unseen) and any(one.runs for one in facts.operators)
-    for deployment in active:
-        of, told = deployment["metadata"], set()
-        whose = f"Deployment {of['namespace']}/{of['name']}"
-        asked = ((deployment.get("spec") or {}).get("selector") or {}).get("matchLabels") or {"app": names.OPERATOR_NAME}
-        for pod in facts.operator_pods:
-            meta = pod["metadata"]
-            if meta["namespace"] != of["namespace"] or not asked.items() <= (meta.get("labels") or {}).items():
-                continue
-            for image, why in _unpulled(pod):
-                if image not in told:
-                    told.add(image)
-                    yield Finding(
-                        "operators", Level.WARN if runs else Level.FAIL,
-                        f"pod {meta['name']} of {whose} waits for its image {image}: {why}",
-                        "let the node pull it: the image must exist under that name, and the Deployment's imagePullSecrets give "
-                        f"access to it (kubectl describe pod -n {meta['namespace']} {meta['name']})")
-
-
-def _unpulled(pod: Object) -> Iterator[tuple[str, str]]:
-    """Yield the images of a pod that its kubelet cannot pull, and what that says."""
-    images = {one["name"]: one.get("image", "") for key in ("initContainers", "containers")
-              for one in (pod.get("spec") or {}).get(key) or ()}
-    status = pod.get("status") or {}
-    for one in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
-        waiting = (one.get("state") or {}).get("waiting") or {}
-        if waiting.get("reason") in NOT_PULLED:
-            message = f" ({waiting['message']})" if waiting.get("message") else ""
-            yield images.get(one["name"]) or one.get("image", ""), f"{waiting['reason']}{message}"
+    yield from unpulled_images(facts, active)
 
 
 def runtime_classes(facts: Inspected) -> Iterator[Finding]:
