@@ -6,6 +6,7 @@ import io
 
 from rich.console import Console
 
+from gpuward import names
 from gpuward.cli.screen import Screen
 from gpuward.cli.story import unwritten
 from gpuward.cli.tally import ITS_TURN, Tally
@@ -60,3 +61,11 @@ def test_a_wait_behind_one_node_after_the_other_names_none_of_them() -> None:
         tally.planned(Plan(nodes={"gpu-8": NodeStatus(State.UPGRADE_REQUIRED, 0.0, hold)}), moment * 60.0)
     tally.finish(180.0)
     assert (tally.longest.node, tally.longest.of_that, tally.longest.reason) == ("gpu-8", 180.0, ITS_TURN)
+
+
+def test_a_node_that_failed_is_not_counted_as_under_way() -> None:
+    tally = Tally()
+    tally.begin()
+    for node, state in (("gpu-1", State.POD_RESTART_REQUIRED), ("gpu-1", State.FAILED), ("gpu-2", State.POD_RESTART_REQUIRED)):
+        tally.node_changed({"metadata": {"name": node, "labels": {names.UPGRADE_STATE: str(state)}}})
+    assert tally.most_under_way == 1

@@ -115,7 +115,7 @@ class Screen:
         if (longest := tally.longest).node:
             part = f", {age(longest.of_that)} of it" if age(longest.of_that) != age(longest.seconds) else ""
             self.say(f"longest wait: {age(longest.seconds)}, {longest.node}{part}: {longest.reason}")
-        self.say(f"most nodes disrupted at once: {tally.most_disrupted} (limit: {self.story.limit()})")
+        self.say(f"most nodes under way at once: {tally.most_under_way} (limit: {self.story.limit()})")
         if seconds is None:
             self._say_what_is_left()
 

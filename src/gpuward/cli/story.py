@@ -112,7 +112,7 @@ class Story:
         return self.client.stats.requests[RequestKey("create", "pods/eviction", 201)]
 
     def limit(self) -> str:
-        """Return how many nodes the policy lets be disrupted at once."""
+        """Return how many nodes the policy lets be under way at once."""
         policy = self.operator.policies.read(self.operator.cluster.observe()).policy.upgrades
         limits = [policy.max_unavailable.of(self.options.nodes)]
         if policy.max_parallel_upgrades:

@@ -58,10 +58,10 @@ class Tally:
         self.states: dict[str, State] = {}
         """The upgrade state of every managed node."""
         self.longest = LongestWait()
-        self.most_disrupted = 0
+        self.most_under_way = 0
         self._rolling = False
         self._touched: set[str] = set()
-        self._disrupted: set[str] = set()
+        self._under_way: set[str] = set()
         self._waits: dict[str, _Wait] = {}
 
     def begin(self) -> None:
@@ -87,9 +87,9 @@ class Tally:
         """Take a node as the store has it; return its upgrade state if that is new."""
         name = node["metadata"]["name"]
         state = parse_state((node["metadata"].get("labels") or {}).get(names.UPGRADE_STATE))
-        (self._disrupted.add if state in IN_PROGRESS else self._disrupted.discard)(name)
+        (self._under_way.add if state in IN_PROGRESS else self._under_way.discard)(name)
         if self._rolling:
-            self.most_disrupted = max(self.most_disrupted, len(self._disrupted))
+            self.most_under_way = max(self.most_under_way, len(self._under_way))
         if not state or self.states.get(name) is state:
             return None
         self.states[name] = state
