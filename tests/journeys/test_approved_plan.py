@@ -151,11 +151,12 @@ def test_whoever_obeys_explain_has_a_rollout_that_differs_go_on(mode: str, which
     scenario()
 
 
-@pytest.mark.parametrize(("mode", "started"), [
-    (COMPILED, True), (COMPILED, False), (PRECOMPILED, True), (NVIDIADRIVER, True), (NVIDIADRIVER, False)])
-def test_the_driver_of_the_plan_can_be_asked_for_again(mode: str, started: bool, tmp_path: Path) -> None:
-    """Where a node has started with it, and where the plan was to keep what the nodes have."""
-    @on_stage(gpu_nodes=2)
+@pytest.mark.parametrize(("mode", "started", "nodes"), [
+    (COMPILED, True, 2), (COMPILED, False, 2), (PRECOMPILED, True, 2), (NVIDIADRIVER, True, 2), (NVIDIADRIVER, False, 2),
+    (NVIDIADRIVER, True, 4)])
+def test_the_driver_of_the_plan_can_be_asked_for_again(mode: str, started: bool, nodes: int, tmp_path: Path) -> None:
+    """Where a node has started with it, and where the plan was to keep what the nodes have; four have two operating systems."""
+    @on_stage(gpu_nodes=nodes)
     async def scenario(stage: Stage) -> None:
         await installed(stage, mode)
         (old,) = stage.drivers()

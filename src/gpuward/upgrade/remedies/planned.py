@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 import msgspec
 
 from gpuward.model.versions import version_of
 from gpuward.upgrade.approved_plan import driver_of
+from gpuward.upgrade.facts_cache import gather
 from gpuward.upgrade.remedies import policy_fixes
 from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix
 from gpuward.upgrade.remedies.question import Question
@@ -29,8 +30,10 @@ def planned_driver(question: Question) -> Iterator[Fix]:
     part = {"version": version}
     source = policy_fixes.driver_source(case)
     body = policy_fixes.as_json({"spec": part if case.policy.driver else {"driver": part}})
-    fix = Fix(f"give {source} the driver version of the plan again ({version})", partial(_as_planned, before=planned.driver,
-              now=driver_of(node)), f"kubectl patch {source} --type merge -p '{body}'")
+    # One version is another driver for each operating system and kernel.
+    now = {each.node.name: driver_of(each) for each in gather(case.snapshot, case.policy)}
+    fix = Fix(f"give {source} the driver version of the plan again ({version})", partial(_as_planned, version=version,
+              now=now), f"kubectl patch {source} --type merge -p '{body}'")
     if node.driver is None or version_of(node.driver.driver_image) != version:
         yield fix
         return
@@ -49,11 +52,12 @@ def _asked_for(case: DecisionFacts) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _as_planned(case: DecisionFacts, before: str, now: str) -> DecisionFacts:
-    """Return the facts once the nodes that would get another driver than was planned get that one."""
+def _as_planned(case: DecisionFacts, version: str, now: Mapping[str, str]) -> DecisionFacts:
+    """Return the facts once the nodes that were to get a driver of a version get it, and not what they would get now."""
     plan = case.policy.rollout.approved_plan
     if plan is None:
         return case
-    nodes = {name: replace(place, driver=now) if place.driver == before else place for name, place in plan.nodes.items()}
+    nodes = {name: replace(place, driver=now.get(name, place.driver)) if plan.versions.get(place.driver) == version else place
+             for name, place in plan.nodes.items()}
     rollout = replace(case.policy.rollout, approved_plan=replace(plan, nodes=nodes))
     return replace(case, policy=replace(case.policy, rollout=rollout))
