@@ -16,12 +16,14 @@ from gpuward.model.states import State
 from gpuward.report.nodes import node_reports
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
+from tests.cli.verbs import said
 from tests.journeys.looking import condition_of, explanation_of, looking, obey, reason_of, status_of
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage, policy
 from tests.journeys.test_driver_truth import rollout
 from tests.journeys.test_explained import metric
 from tests.journeys.test_nvidiadriver import driver_pods, label_pools, make, nvidia_driver, set_driver
 from tests.journeys.test_rolloutpolicy import apply
+from tests.journeys.test_waves import abort, resume
 
 ONE = {"maxParallelUpgrades": 1, "maxUnavailable": "100%"}
 OFF, ON = {"autoUpgrade": False}, {"autoUpgrade": True}
@@ -288,3 +290,23 @@ async def test_a_label_set_by_hand_in_a_pause_evicts_nobody_from_a_driver_whose_
     await stage.rest(60)
     assert [pod["metadata"]["uid"] for pod in stage.workload_pods("training")] == before
     assert (stage.hold("gpu-1"), stage.cordons()) == ("Paused", [])
+
+
+@on_stage(gpu_nodes=3, upgrade={"maxParallelUpgrades": 1})
+async def test_the_end_of_a_pause_is_no_end_of_an_abort(stage: Stage) -> None:
+    """Who ends a pause need not know that the driver was given up before."""
+    await stage.installed()
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: [stage.state(node) for node in stage.states()].count(State.DONE) == 1 and NEW in stage.drivers())
+    await abort(stage)
+    await said(pause_rollouts(stage.user, "", dry_run=False))
+    await stage.rest(600)
+    told = await resume(stage)
+    assert any("upgrades are on again" in line for line in told)
+    stays = "its rollout was aborted, and stays so: `gpuward resume` once more takes the abort back"
+    assert f"ClusterPolicy {POLICY}: {stays}" in told
+    await stage.rest(1800)
+    assert OLD in stage.drivers(), "one that was under way may have finished"
+    assert "Aborted" in {stage.hold(node) for node in stage.states()}
+    assert any("the abort is taken back" in line for line in await resume(stage))
+    await stage.upgraded(NEW)

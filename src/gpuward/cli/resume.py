@@ -46,6 +46,8 @@ async def resume_paused(client: Client, driver: str, *, dry_run: bool) -> Lines:
     aborted = [each for each in meant if without_abort(each) is not None]
     async for line in _gone_on(client, paused, aborted, dry_run=dry_run):
         yield line
+    if paused and aborted:  # Who ends a pause need not know that the driver was given up before; to forgive would end the abort.
+        return
     nodes, before = await all_nodes(client), _forgiven_before(rollouts, target)
     failed = sorted(_failed(nodes, driver, before))
     if failed or _may_be_held(nodes):
@@ -66,14 +68,16 @@ async def resume_paused(client: Client, driver: str, *, dry_run: bool) -> Lines:
 async def _gone_on(
     client: Client, paused: Sequence[PolicyRollout], aborted: Sequence[PolicyRollout], *, dry_run: bool
 ) -> Lines:
-    """End pauses, and take aborts back."""
+    """End pauses; take aborts back where nothing is paused."""
     for rollout in paused:
         if dry_run:
             yield f"{rollout.title}: upgrades would be turned on ({rollout.field}: true); a dry run writes nothing"
         elif await change(client, rollout, _on) is None:
             yield f"{rollout.title}: upgrades are on again ({rollout.field}: true), as before the pause of {rollout.paused_at}"
     for rollout in aborted:
-        if dry_run:
+        if paused:
+            yield f"{rollout.title}: its rollout was aborted, and stays so: `gpuward resume` once more takes the abort back"
+        elif dry_run:
             yield f"{rollout.title}: the abort would be taken back, and what it holds would go on; a dry run writes nothing"
         elif await change(client, rollout, without_abort) is None:
             yield f"{rollout.title}: the abort is taken back, and what it held goes on"
