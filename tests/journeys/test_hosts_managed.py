@@ -68,6 +68,24 @@ async def test_where_no_virtual_machine_runs_it_is_as_with_nvidias(stage: Stage)
     assert strategy(stage) == "RollingUpdate"
 
 
+@on_stage(gpu_nodes=4)
+async def test_a_virtual_machine_that_comes_while_other_hosts_are_upgraded_keeps_its_driver(stage: Stage) -> None:
+    await with_manager(stage)
+    await stage.label("gpu-3", names.WORKLOAD_CONFIG, "vm-vgpu")
+    await stage.until(lambda: stage.driver("gpu-3") == MANAGED and "gpu-3" in managed(stage))
+    await end(stage, "vm")
+    await stage.rest(60)
+    await upgrade(stage, NEW)
+    await stage.until(lambda: any(stage.driver(node) != MANAGED for node in (*HOSTS, "gpu-3")))
+    later = max(node for node in (*HOSTS, "gpu-3") if stage.driver(node) == MANAGED)
+    run_machine(stage, "vm", later)
+    await stage.rest(900)
+    assert (stage.driver(later), runs(stage, "vm"), torn(stage), stage.cordons()) == (MANAGED, True, [], [])
+    await end(stage, "vm")
+    await stage.until(lambda: stage.driver(later) == NEW and strategy(stage) == "RollingUpdate")
+    assert torn(stage) == []
+
+
 @on_stage(gpu_nodes=3)
 async def test_a_version_that_was_taken_back_restarts_nothing_in_use(stage: Stage) -> None:
     await with_manager(stage)

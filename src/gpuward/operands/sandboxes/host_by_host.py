@@ -1,7 +1,7 @@
 """How the pods that bring drivers to hosts of virtual machines get another template: each host once nothing uses it.
 
-NVIDIA's operator has the DaemonSet controller replace them one after another, whatever runs there. Where virtual machines do,
-their DaemonSets are OnDelete here until all pods have the new template; they are as NVIDIA's else.
+NVIDIA's operator has the DaemonSet controller replace them one after another, whatever runs there. Here their DaemonSets are
+OnDelete from the write of another template until all pods have it, also where no virtual machine runs: one may come on the way.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from gpuward.labels import cordons
 from gpuward.model.actions import Action
-from gpuward.model.hosts import former_pods, is_used_by_machines, told_of_use
+from gpuward.model.hosts import former_pods, nodes_of, told_of_use
 from gpuward.model.leaving import leaving_of
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, NodeView, PodView
@@ -69,7 +69,7 @@ def _for_now(obj: WantedObject, snapshot: Snapshot) -> WantedObject:
     digest = applied_hash(body)
     if ds.applied_hash == digest:
         return obj if ds.settled and not former_pods(ds, snapshot) else _with(obj, body, digest)
-    return _with(obj, body, digest) if ds.on_delete or is_used_by_machines(ds, snapshot) else obj
+    return _with(obj, body, digest) if ds.on_delete or nodes_of(ds, snapshot) else obj
 
 
 def _with(obj: WantedObject, body: dict[str, Any], digest: str) -> WantedObject:
