@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from gpuward import names
+from gpuward.kube import resources
 from gpuward.model.states import State
 from tests.journeys.kernels import runs_kernel
 from tests.journeys.looking import explanation_of, status_of
-from tests.journeys.stage import Stage, on_stage
+from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_nvidiadriver import driver_pods, make, nvidia_driver
 from tests.journeys.test_validation_off import installed
 from tests.journeys.test_withheld import set_driver
@@ -104,6 +105,23 @@ async def test_nodes_of_which_no_kernel_is_known_are_not_up_to_date_with_the_com
     assert {one["message"].partition(":")[0] for one in status["nodes"]} == {
         "this node keeps the driver that it has, and is not upgraded"}
     assert (status["counts"]["upToDate"], stage.drivers()) == (0, [before])
+
+
+@on_stage(gpu_nodes=2, upgrade={"maxParallelUpgrades": 1})
+async def test_a_driver_that_failed_is_none_to_keep_and_is_tried_again(stage: Stage) -> None:
+    await installed(stage, "nvidiadriver")
+    stage.sandbox.has_image = lambda image: NEW not in image
+    await stage.user.patch_merge(resources.NVIDIA_DRIVERS, "default", {"spec": {"version": NEW}})
+    await stage.until(lambda: stage.state("gpu-1") == State.POD_RESTART_REQUIRED)
+    await stage.label("gpu-1", names.NFD_KERNEL, None)
+    await make(stage, nvidia_driver("other", {"maxUnavailable": 1}, version="580", usePrecompiled=True,
+                                    nodeSelector={names.GPU_PRESENT: "true"}))
+    await stage.until(lambda: stage.state("gpu-1") == State.FAILED, within=3600)
+    await stage.until(lambda: stage.state("gpu-1") == State.POD_RESTART_REQUIRED)
+    stage.sandbox.has_image = lambda image: True
+    await stage.until(lambda: stage.driver("gpu-1") == NEW and stage.state("gpu-1") == State.DONE, within=3600)
+    await stage.until(lambda: stage.drivers() == ["580", NEW] and stage.all_are(State.DONE), within=1800)
+    assert (stage.hold("gpu-1"), stage.cordons()) == ("KernelUnknown", [])
 
 
 @on_stage(gpu_nodes=1)

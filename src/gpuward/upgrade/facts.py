@@ -12,7 +12,7 @@ from gpuward.model.plan import Hold
 from gpuward.model.reading import read_count
 from gpuward.model.record import UNTOLD_DRIVER, CordonOwner, Record
 from gpuward.model.snapshot import Evicted, Refusal
-from gpuward.model.states import State
+from gpuward.model.states import UNDISTURBED, State
 from gpuward.model.taints import Taint
 from gpuward.model.troubles import PodTrouble, trouble_of
 from gpuward.model.unserved import KernelUnknown, Unserved, WrongDriverType
@@ -129,9 +129,17 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     @property
     def keeps_driver(self) -> bool:
         """Tell whether it keeps the driver that it has, and is not upgraded: its NVIDIADriver is not for it any more, and the one
-        that is brings no driver for containers, or a precompiled one for a kernel that nobody knows.
+        that is brings no driver for containers, or a precompiled one for a kernel that nobody knows. A driver that an upgrade
+        left without service is none to keep: its DaemonSet is there, and it is tried again.
         """
-        return isinstance(self.unserved, WrongDriverType | KernelUnknown) and bool(self.unserved.kept)
+        kept = isinstance(self.unserved, WrongDriverType | KernelUnknown) and bool(self.unserved.kept)
+        return kept and (self.loaded or self.withheld or not self._was_left_unserved)
+
+    @property
+    def _was_left_unserved(self) -> bool:
+        failure = self.record.failure
+        failed = self.state is State.FAILED and (failure is None or failure.state not in UNDISTURBED)
+        return failed or self.record.forced
 
     @property
     def driver_ready(self) -> bool:
