@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuward.sandbox.images import any_image, listed, nvidias
+from gpuward.sandbox.images import any_image, built_for_kernel, listed, nvidias
 
 REGISTRY = "nvcr.io/nvidia/driver"
 
@@ -29,3 +29,11 @@ def test_a_list_of_images_is_all_that_there_is_but_the_sandbox_s_own() -> None:
     there = listed(["nvcr.io/nvidia/driver:595.*", "a/b:1"])
     assert all(map(there, [f"{REGISTRY}:595.91.07-ubuntu22.04", "a/b:1", "gpuward", "registry.example/web:2"]))
     assert not any(map(there, [f"{REGISTRY}:596.1-ubuntu22.04", "a/b:2"]))
+
+
+@pytest.mark.parametrize(("tag", "kernel"), [
+    ("580-5.15.0-101-generic-ubuntu22.04", "5.15.0-101-generic"),
+    ("580.95.05-5.14.0-427.el9_4.x86_64_rt-rhel9.4", "5.14.0-427.el9_4.x86_64_rt"),
+    ("580.95.05-ubuntu22.04", ""), ("580.95.05-2026.01-build7-ubuntu22.04", ""), ("580.95.05-1-mirror-ubuntu22.04", "")])
+def test_the_kernel_of_a_precompiled_driver_is_in_its_tag(tag: str, kernel: str) -> None:
+    assert built_for_kernel(f"{REGISTRY}:{tag}") == kernel
