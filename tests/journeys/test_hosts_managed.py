@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuward import names
 from gpuward.sandbox.hosts import VM_RESOURCE
-from tests.journeys.looking import explanation_of, status_of
+from tests.journeys.looking import explanation_of, screen_of, status_of
 from tests.journeys.stage import Object, Stage, on_stage
 from tests.journeys.test_hosts_left import HOSTS
 from tests.journeys.test_hosts_switched import MANAGED, loaded, managed, with_manager
@@ -52,6 +52,7 @@ async def test_another_version_comes_to_hosts_that_nobody_uses(stage: Stage) -> 
     told = "1 of 2 pods have an older template; that on gpu-1 is used by pod ml/vm"
     (operand,) = [one for one in (await status_of(stage))["operands"] if one["name"] == "vgpu-manager"]
     assert operand["waitsFor"] == told
+    assert f"  vgpu-manager 2/2  {told}" in await screen_of(stage)
     assert f"{names.VGPU_MANAGER_APP}: {told}" in stage.policy_status()["conditions"][0]["message"]
     assert "has an older template: it goes once no pod uses the GPUs" in (await explanation_of(stage, "gpu-1")).unmanaged
     await goes_on(stage)

@@ -180,8 +180,9 @@ def _operands(operands: Sequence[OperandReport], picture: Picture) -> list[tuple
     waiting = [one for one in waiting if one not in explained]
     but = ", apart from nodes that are being upgraded, or wait to be" if any(one.unplaced for one in explained) else (
         ", apart from nodes that are being upgraded" if explained else "")
+    hosts = [(f"{INDENT}{one.name} {one.ready}/{one.desired}  {one.waits}", "") for one in operands if one.awaits_hosts]
     if not waiting:
-        return [(f"operands  all {len(operands)} ready{but}", "")]
+        return [(f"operands  all {len(operands)} ready{but}", ""), *hosts]
     ready = f"operands  {len(operands) - len(waiting)} of {len(operands)} ready{but}"
     unknown = not any(node.gpu_present for node in picture.snapshot.nodes.values())
     if unknown and len(waiting) > 1 and len({one.waits for one in waiting}) == 1 and not any(
@@ -190,7 +191,7 @@ def _operands(operands: Sequence[OperandReport], picture: Picture) -> list[tuple
     return [(ready, ""),
             *((f"{INDENT}{one.name} {one.ready}/{one.desired}  {one.stuck or one.waits}{_unmade(one, picture)}", "red")
               for one in waiting),
-            *_where_to_look(waiting, picture)]
+            *hosts, *_where_to_look(waiting, picture)]
 
 
 def _unmade(one: OperandReport, picture: Picture) -> str:

@@ -59,6 +59,11 @@ class OperandReport(msgspec.Struct, frozen=True):
         """Tell whether it waits for more than the turn of nodes whose pods have an older template."""
         return bool(self.waits) and not (self.older and self.ready >= self.desired)
 
+    @property
+    def awaits_hosts(self) -> bool:
+        """Tell whether hosts of virtual machines run on with an older template: no upgrade tells of these."""
+        return bool(self.older) and self.ready >= self.desired and not _OF_HOSTS.isdisjoint(self.daemonsets)
+
     def is_troubled(self, under_way: Set[str], waiting: Set[str] = frozenset()) -> bool:
         """Tell whether it waits for more than nodes that are upgraded now, or wait to be. An NVIDIADriver without nodes is no
         trouble; nodes that its type of driver is not for say so themselves.
