@@ -8,12 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from gpuward import names
+from gpuward.kube import resources
 from gpuward.sandbox.hosts import VM_RESOURCE
 from tests.journeys.looking import explanation_of, screen_of, status_of
-from tests.journeys.stage import Object, Stage, on_stage
-from tests.journeys.test_hosts_left import HOSTS
-from tests.journeys.test_hosts_switched import MANAGED, loaded, managed, with_manager
+from tests.journeys.stage import OLD, POLICY, Object, Stage, on_stage
+from tests.journeys.test_hosts_left import HOSTS, OURS
+from tests.journeys.test_hosts_switched import MANAGED, MANAGER, loaded, managed, switch, with_manager
 from tests.journeys.test_node_workload import PASSTHROUGH, end, is_host, run_machine, runs, torn
+from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver
 
 NEW, NEWER = "vgpu-590.10.01", "vgpu-591.00.01"
 
@@ -85,6 +87,31 @@ async def test_a_virtual_machine_that_comes_while_other_hosts_are_upgraded_keeps
     await end(stage, "vm")
     await stage.until(lambda: stage.driver(later) == NEW and strategy(stage) == "RollingUpdate")
     assert torn(stage) == []
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_manager_that_comes_back_with_another_version_finds_a_virtual_machine(stage: Stage) -> None:
+    """Its DaemonSet was deleted without its pods, and adopts the one that runs on under the virtual machine."""
+    await stage.installed()
+    await with_manager(stage)
+    await end(stage, "vm")
+    await stage.rest(30)
+    await upgrade(stage, NEW)
+    await stage.until(lambda: loaded(stage) == [NEW, NEW] and strategy(stage) == "RollingUpdate")
+    await stage.until(lambda: int(stage.node("gpu-1")["status"]["allocatable"].get(VM_RESOURCE, 0)))
+    run_machine(stage, "vm", "gpu-1")
+    await stage.until(lambda: runs(stage, "vm"))
+    await label_pools(stage, a=" ".join(HOSTS))
+    await make(stage, nvidia_driver("a", **OURS), nvidia_driver("default", default=True))
+    await switch(stage, to_manager=False)
+    await stage.until(lambda: loaded(stage) == [NEW, OLD])
+    manager = {**MANAGER, "version": NEWER.removeprefix("vgpu-")}
+    await stage.user.patch_merge(resources.CLUSTER_POLICIES, POLICY, {
+        "spec": {"driver": {"useNvidiaDriverCRD": False}, "vgpuManager": manager}})
+    await stage.until(lambda: loaded(stage) == [NEW, NEWER])
+    await stage.rest(600)
+    assert (loaded(stage), torn(stage), runs(stage, "vm"), strategy(stage)) == ([NEW, NEWER], [], True, "OnDelete")
+    await goes_on(stage)
 
 
 @on_stage(gpu_nodes=3)

@@ -157,7 +157,7 @@ def _missing(active: ActivePolicy, snapshot: Snapshot, images: Mapping[str, str]
     except PolicyError:
         return ()
     emptying = frozenset({active.view.uid} if active.last.spec.driver.is_upgraded else ())
-    return behind_hosts(changes(prepared, snapshot, emptying, only_missing=True), snapshot)
+    return behind_hosts(changes(by_host(prepared, snapshot), snapshot, emptying, only_missing=True), snapshot)
 
 
 def _render(active: ActivePolicy, policy: ClusterPolicy, facts: ClusterFacts, images: Mapping[str, str], memory: OperandMemory

@@ -63,13 +63,23 @@ def told_of_hosts(prepared: Iterable[Prepared], snapshot: Snapshot) -> dict[str,
 
 def _for_now(obj: WantedObject, snapshot: Snapshot) -> WantedObject:
     ds = next((ds for ds in snapshot.daemonsets if (ds.namespace, ds.name) == (obj.ref.namespace, obj.ref.name)), None)
-    if obj.key[0] != "DaemonSet" or ds is None or ds.deleting or ds.applied_hash == obj.digest:
+    if obj.key[0] != "DaemonSet" or (ds is not None and (ds.deleting or ds.applied_hash == obj.digest)):
         return obj
     body = {**obj.body, "spec": {**obj.body["spec"], "updateStrategy": _ON_DELETE}}
     digest = applied_hash(body)
+    adopts = _adopts(obj, snapshot)
+    if ds is None:
+        return _with(obj, body, digest) if adopts else obj
     if ds.applied_hash == digest:
-        return obj if ds.settled and not former_pods(ds, snapshot) else _with(obj, body, digest)
-    return _with(obj, body, digest) if ds.on_delete or nodes_of(ds, snapshot) else obj
+        return obj if ds.settled and not (adopts or former_pods(ds, snapshot)) else _with(obj, body, digest)
+    return _with(obj, body, digest) if ds.on_delete or adopts or nodes_of(ds, snapshot) else obj
+
+
+def _adopts(obj: WantedObject, snapshot: Snapshot) -> bool:
+    """Tell whether pods that nobody owns become a DaemonSet's, as where it was deleted without its pods."""
+    selector = obj.body["spec"]["selector"]["matchLabels"]
+    return any(pod.owner is None and pod.namespace == obj.ref.namespace and selector.items() <= pod.labels.items()
+               and not (pod.deleting or pod.finished) for pods in snapshot.pods.values() for pod in pods)
 
 
 def _with(obj: WantedObject, body: dict[str, Any], digest: str) -> WantedObject:
