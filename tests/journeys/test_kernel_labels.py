@@ -8,7 +8,7 @@ from gpuward import names
 from gpuward.kube import resources
 from gpuward.model.states import State
 from tests.journeys.kernels import runs_kernel
-from tests.journeys.looking import explanation_of, status_of
+from tests.journeys.looking import explanation_of, headline_of, status_of
 from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_nvidiadriver import driver_pods, make, nvidia_driver
 from tests.journeys.test_validation_off import installed
@@ -122,6 +122,23 @@ async def test_a_driver_that_failed_is_none_to_keep_and_is_tried_again(stage: St
     await stage.until(lambda: stage.driver("gpu-1") == NEW and stage.state("gpu-1") == State.DONE, within=3600)
     await stage.until(lambda: stage.drivers() == ["580", NEW] and stage.all_are(State.DONE), within=1800)
     assert (stage.hold("gpu-1"), stage.cordons()) == ("KernelUnknown", [])
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_deleted_nvidiadrivers_nodes_that_keep_its_driver_are_not_said_to_lose_it(stage: Stage) -> None:
+    await installed(stage, "nvidiadriver")
+    before = stage.driver("gpu-1")
+    for node in ("gpu-1", "gpu-2"):
+        await stage.label(node, names.NFD_KERNEL, None)
+    await make(stage, nvidia_driver("other", version="580", usePrecompiled=True, nodeSelector={names.GPU_PRESENT: "true"}))
+    await stage.until(lambda: stage.hold("gpu-1") == "KernelUnknown")
+    await stage.user.delete(resources.NVIDIA_DRIVERS, "default")
+    await stage.rest(600)
+    told = await headline_of(stage)
+    assert ("0 of 2 nodes up to date, 2 held" in told, "removed" in told, stage.drivers()) == (True, False, [before]), told
+    for node in ("gpu-1", "gpu-2"):
+        await stage.label(node, names.NFD_KERNEL, KERNEL)
+    await stage.until(lambda: stage.drivers() == ["580"] and stage.all_are(State.DONE), within=1800)
 
 
 @on_stage(gpu_nodes=1)

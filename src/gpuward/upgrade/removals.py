@@ -12,6 +12,7 @@ from gpuward.model.history import history_of
 from gpuward.model.placement import Placements
 from gpuward.model.plan import Plan
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView
 from gpuward.upgrade.fleet import Standing
@@ -22,7 +23,8 @@ def with_removals(plan: Plan, snapshot: Snapshot, policy: UpgradePolicy, standin
     """Return a plan that counts the nodes whose driver is to go, and none comes after it, and those that it was taken from."""
     if not plan.nodes or not takes_drivers(policy):
         return plan
-    removing = len(losing((node.name for node in standings if node.in_total), snapshot, policy))
+    keep = {name for name, hold in plan.holds.items() if hold.reason is Reason.KERNEL_UNKNOWN}
+    removing = len(losing((node.name for node in standings if node.in_total and node.name not in keep), snapshot, policy))
     removed = sum(_lost(node, policy) and not _has_driver(node, snapshot)
                   for name, node in snapshot.nodes.items() if name not in plan.nodes) if removing else 0
     return msgspec.structs.replace(plan, counts=msgspec.structs.replace(plan.counts, removing=removing, removed=removed))
