@@ -571,6 +571,8 @@ def test_a_hook_that_gets_nowhere_ends_and_goes_by_itself(helm: str, chart: Path
     jobs = {obj["metadata"]["name"]: obj["spec"] for obj in objects(rendered(helm, chart, list(HOOKS))) if obj["kind"] == "Job"}
     assert len(jobs) == len(HOOKS)
     assert {(spec["activeDeadlineSeconds"], spec["ttlSecondsAfterFinished"]) for spec in jobs.values()} == {(600, 86400)}
+    restarts = {spec["template"]["spec"]["restartPolicy"] for spec in jobs.values()}
+    assert restarts == {"Never"}, "pods that are restarted go with the last failure, and their logs"
 
 
 def test_hooks_come_before_those_of_node_feature_discovery(helm: str, chart: Path) -> None:
