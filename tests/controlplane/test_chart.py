@@ -17,7 +17,7 @@ import pytest
 from tools.chart.files import ROOT, copy_of
 from tools.controlplane import lent
 
-from tests.controlplane.plane import Plane
+from tests.controlplane.plane import Plane, eventually
 
 pytestmark = pytest.mark.controlplane
 RELEASE = ("gpu-operator", "--namespace", "gpu-operator")
@@ -89,3 +89,28 @@ def test_the_objects_of_another_release_are_not_taken_over(release: Release) -> 
     with pytest.raises(AssertionError, match="cannot be imported into the current release"):
         release.helm("install", "second", str(release.chart), "--namespace", "second", "--create-namespace", "--no-hooks")
     release.helm("uninstall", *RELEASE, "--no-hooks", "--wait")
+
+
+def test_an_upgrade_over_older_crds_needs_the_flag_that_the_documents_have(release: Release) -> None:
+    """Helm judges by the CRDs that are there before the hook brings the new ones."""
+    release.put("install", more=("--create-namespace",))
+    release.plane.kubectl("delete", "rolloutpolicies", "--all")
+    crd = release.plane.get("crd", "rolloutpolicies.gpuward.io")
+    (version,) = crd["spec"]["versions"]
+    del version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["gangs"]
+    release.plane.kubectl("patch", "crd", "rolloutpolicies.gpuward.io", "--type=merge", "-p", json.dumps({"spec": crd["spec"]}))
+    eventually("the API server tells of it", lambda: "gangs" not in _told(release)["spec"]["properties"])
+    with pytest.raises(AssertionError, match='unknown field "gangs"'):
+        release.put("upgrade", "rolloutPolicy.gangs.mode=Ignore")
+    release.put("upgrade", "rolloutPolicy.gangs.mode=Ignore", more=("--disable-openapi-validation",))
+    release.helm("uninstall", *RELEASE, "--no-hooks", "--wait")
+    for page in ("helm.md", "move-from-nvidia.md"):
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+        assert "--disable-openapi-validation" in text.partition("helm upgrade gpu-operator")[2].partition("\n\n")[0], page
+
+
+def _told(release: Release) -> dict[str, Any]:
+    """Return the schema of RolloutPolicies that helm sees."""
+    published = json.loads(release.plane.kubectl("get", "--raw", "/openapi/v2"))["definitions"]
+    properties: dict[str, Any] = published["io.gpuward.v1alpha1.RolloutPolicy"]["properties"]
+    return properties
