@@ -37,6 +37,14 @@ def test_apply_creates_changes_and_repeats(api: Api, flags: list[str]) -> None:
     assert found["metadata"]["generation"] == before["generation"] + 2
 
 
+def test_a_list_that_get_wrote_is_applied(api: Api) -> None:
+    """As a copy of policies is given back."""
+    body = {"apiVersion": "v1", "kind": "List", "items": [workload("Deployment", name, replicas=0) for name in ("v", "w")]}
+    for given in (yaml.safe_dump(body), ""):
+        api.kubectl("apply", "-f", "-", given=given or api.kubectl("get", "deployments", "-o", "yaml"))
+        assert api.kubectl("get", "deployments", "-o", "name").split() == ["deployment.apps/v", "deployment.apps/w"]
+
+
 def test_apply_refuses_what_no_deployment_has(api: Api) -> None:
     body = workload("Deployment", "w", replica=1)
     assert 'unknown field "spec.replica"' in api.kubectl("apply", "-f", "-", given=yaml.safe_dump(body), fails=True)

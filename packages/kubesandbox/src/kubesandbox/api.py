@@ -80,6 +80,8 @@ class ApiServer:
             return Answer(200, b"ok", content_type="text/plain")
         document = self._document(path, request)
         if document is not None:
+            if document.get("swagger") and openapi.PROTO in request.accept:
+                return Answer(200, b"", content_type=openapi.PROTO.replace("@", "."))
             kind = AGGREGATED if document.get("kind") == "APIGroupDiscoveryList" else messages.JSON
             return Answer(200, messages.encode(document), content_type=kind)
         review = reviews.find(path)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 
+PROTO: Final = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+"""What kubectl asks for of /openapi/v2, with which it judges a List. A document without any kinds is no bytes at all in it."""
 _OPEN: Final[Object] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
