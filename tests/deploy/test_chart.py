@@ -278,6 +278,14 @@ def test_what_nvidias_chart_drops_of_an_nvidiadriver_reaches_it(helm: str, chart
     assert (spec["licensingConfig"], spec["imagePullPolicy"]) == ({"secretName": "licence", "nlsEnabled": False}, "Always")
 
 
+def test_a_section_of_an_nvidiadriver_that_is_null_is_left_out(helm: str, chart: Path) -> None:
+    """As it is in a ClusterPolicy."""
+    named = ("repoConfig", "certConfig", "virtualTopology", "kernelModuleConfig", "licensingConfig")
+    sections = [f"driver.{name}=null" for name in named]
+    wanted = of_kind(rendered(helm, chart, ["driver.nvidiaDriverCRD.enabled=true"]), "NVIDIADriver")
+    assert of_kind(rendered(helm, chart, ["driver.nvidiaDriverCRD.enabled=true", *sections]), "NVIDIADriver") == wanted
+
+
 def test_a_recorder_that_is_neither_on_nor_off_is_on(helm: str, chart: Path) -> None:
     assert rendered(helm, chart, ["operator.recorder.enabled=null"]) == rendered(helm, chart, [])
     assert rendered(helm, chart, ["operator.recorder.enabled=false"]) != rendered(helm, chart, [])
