@@ -34,6 +34,7 @@ def test_a_list_of_images_is_all_that_there_is_but_the_sandbox_s_own() -> None:
 @pytest.mark.parametrize(("tag", "kernel"), [
     ("580-5.15.0-101-generic-ubuntu22.04", "5.15.0-101-generic"),
     ("580.95.05-5.14.0-427.el9_4.x86_64_rt-rhel9.4", "5.14.0-427.el9_4.x86_64_rt"),
+    ("580-6.4.0-24-default-sl-micro6.1", "6.4.0-24-default"), ("580.95.05-sl-micro6.1", ""),
     ("580.95.05-ubuntu22.04", ""), ("580.95.05-2026.01-build7-ubuntu22.04", ""), ("580.95.05-1-mirror-ubuntu22.04", "")])
 def test_the_kernel_of_a_precompiled_driver_is_in_its_tag(tag: str, kernel: str) -> None:
     assert built_for_kernel(f"{REGISTRY}:{tag}") == kernel

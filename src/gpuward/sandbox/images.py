@@ -6,13 +6,15 @@ import re
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
+from gpuward.model.systems import tag_in
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 OWN_IMAGES: Final = ("gpuward", "registry.example/*")
 """Those of the operator and of the workloads that the sandbox makes itself."""
 _DRIVER: Final = re.compile(r"\d+\.\d+(\.\d+)?-[a-z]+[\d.]*")
-_PRECOMPILED: Final = re.compile(r"\d+(\.\d+){0,2}-(?P<kernel>\d[\w.]*-.+)-[a-z]+[\d.]*")
+_PRECOMPILED: Final = re.compile(r"\d+(\.\d+){0,2}-\d[\w.]*-.+-[a-z]+[\d.]*")
 """A driver's branch or version, the kernel's version with its flavour, the operating system."""
 _KERNEL: Final = re.compile(r"\d+\.\d+\.\d+[\w.]*-.+")
 """A kernel's version: what somebody's own tag has in its place, such as 2026.01-build7, says nothing of one."""
@@ -34,8 +36,9 @@ def nvidias(image: str) -> bool:
 
 def built_for_kernel(image: str) -> str:
     """Return the kernel that a precompiled driver was built for, and nothing of one that is compiled on the node."""
-    found = _PRECOMPILED.fullmatch(image.rsplit("/", 1)[-1].partition("@")[0].partition(":")[2])
-    return found["kernel"] if found and _KERNEL.fullmatch(found["kernel"]) else ""
+    tag = image.rsplit("/", 1)[-1].partition("@")[0].partition(":")[2]
+    kernel = tag.partition("-")[2].removesuffix(f"-{tag_in(tag)}")
+    return kernel if _KERNEL.fullmatch(kernel) else ""
 
 
 def listed(patterns: Iterable[str]) -> Callable[[str], bool]:
