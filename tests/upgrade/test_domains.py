@@ -110,6 +110,15 @@ def test_one_node_of_each_domain_starts_or_all_of_one_domain() -> None:
     assert starts(fleet, rules(WHOLE, parallel=1)) == {"n0"}
 
 
+def test_a_write_without_an_answer_begins_no_domain_while_another_one_is_out() -> None:
+    """It may have started n0, or labelled it only."""
+    fleet = racked(3, "aba", not_ready=[1], unsettled=["n0"])
+    assert starts(msgspec.structs.replace(fleet, unsettled=frozenset()), rules(WHOLE)) == set()
+    plan = decide(fleet, rules(WHOLE), build.NOW)
+    assert plan.nodes["n2"].state is State.UPGRADE_REQUIRED
+    assert build.hold_of(plan, "n2").what == DomainLimit(Reason.DOMAIN_BROKEN, "a", 1, 1, ("n1",), ("b",))
+
+
 def test_a_domain_larger_than_a_limit_is_told_and_not_widened() -> None:
     plan = decide(racked(6, "aaaabb"), rules(WHOLE, unavailable=2), build.NOW)
     assert sum(status.state in IN_PROGRESS for status in plan.nodes.values()) == 2

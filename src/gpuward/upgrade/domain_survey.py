@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 from gpuward.model.domains import DomainMode, domains_of
 from gpuward.model.driver import is_driver_pod
@@ -32,8 +32,14 @@ _SOON = frozenset({Reason.BUDGET_USED_UP, Reason.IMAGE_NOT_STAGED})
 """What of that is over by itself."""
 
 
-def domain_use(snapshot: Snapshot, nodes: Sequence[NodeDecision], fleet: Fleet, policy: UpgradePolicy) -> DomainUse:
-    """Return how the domains stand, by the nodes of a policy and by what the records of others say."""
+def domain_use(
+    snapshot: Snapshot, nodes: Sequence[NodeDecision], fleet: Fleet, policy: UpgradePolicy, granted: Set[str],
+) -> DomainUse:
+    """Return how the domains stand, by the nodes of a policy and by what the records of others say.
+
+    A node whose last write has no answer yet counts as out of service, since that may have started it. But it has begun no
+    domain that others of it could go on with, unless it was granted: the write may have labelled it only.
+    """
     settings = policy.rollout.domains
     if settings is None:
         return NO_DOMAINS
@@ -45,7 +51,7 @@ def domain_use(snapshot: Snapshot, nodes: Sequence[NodeDecision], fleet: Fleet, 
     for judged, domains in counted:
         name = judged.before.node.name
         sizes.update(domains)
-        under_way.update(domains if name in fleet.in_progress else ())
+        under_way.update(domains if name in fleet.in_progress and (judged.standing.in_progress or name in granted) else ())
         for domain in domains:
             if name in fleet.unavailable or name in fleet.quarantined:
                 out[domain].add(name)
