@@ -70,6 +70,7 @@ def test_a_fleet_is_the_same_again() -> None:
     replace(FLEET, daemonsets=(build.daemonset(settled=False),), revisions=()),
     replace(FLEET, budgets=BUDGETS),
     replace(FLEET, policies=(POLICY, replace(POLICY, name="later")), drivers=(POLICY,), rollout_policies=(POLICY,)),
+    replace(FLEET, departed=(POLICY,)),
     replace(FLEET, owned={("Service", "ns", "x"): OwnedView("Service", "ns", "x", "u", "7"), ("ClusterRole", "", "y"): OWNED},
             applied={("ClusterRole", "", "y"): Applied("hash", "7", 1)}),
     replace(FLEET, references=References(frozenset({("u", 1)}), True, {"map": ("key",)}, frozenset({"secret"})),

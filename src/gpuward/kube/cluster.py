@@ -96,6 +96,7 @@ class Cluster:
         self._firsts: list[asyncio.Task[None]] = []
         self._group: asyncio.TaskGroup | None = None
         self.pods.subscribe(self._note_nodes)
+        self.drivers.subscribe(self._memory.drivers_changed)
         self.budgets.subscribe(lambda changes: self._memory.found_room(changes, self.pods))
         self.claims.subscribe(self._note_claims)
         for each, cache in self._kept.values():
@@ -216,8 +217,7 @@ class Cluster:
         self.touch()
 
     def _pod(self, raw: bytes) -> PodView | None:
-        pod = pod_view(raw)
-        return pod if self.keep_pod(pod) else None
+        return pod if self.keep_pod(pod := pod_view(raw)) else None
 
     def observe(self) -> Snapshot:
         """Return the facts of this moment: the same object for as long as they stay the same."""
@@ -235,8 +235,8 @@ class Cluster:
             # Those that were seen before the right was taken away may be gone.
             budgets=tuple(self.budgets.values()) if BUDGETS not in memory.forbidden else (),
             policies=oldest_first(self.policies.values()), drivers=oldest_first(self.drivers.values()),
-            rollout_policies=self.rollouts.views(), refusals=dict(memory.refusals), evicted=memory.evicted,
-            owned=owned_views(self.owned, self.daemonsets.values()), applied=dict(self._applied),
+            rollout_policies=self.rollouts.views(), departed=memory.departed(self.daemonsets.values()), evicted=memory.evicted,
+            owned=owned_views(self.owned, self.daemonsets.values()), applied=dict(self._applied), refusals=dict(memory.refusals),
             refused_writes=dict(memory.refused_writes), unstaged=dict(memory.unstaged), withheld=dict(memory.withheld),
             untaken=dict(memory.untaken), edits=edited(self.daemonsets.values(), self._applied, memory.edits), grants=self.grants,
             unanswered=self._late_nodes(), ledger_refused=memory.ledger_refused, unsettled=unsettled, inherited=self._inherited,

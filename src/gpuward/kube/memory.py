@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from gpuward import names
 from gpuward.kube.cache.cache import Cache, Change
 from gpuward.kube.followed import Place
 from gpuward.model.budgets import BudgetView
@@ -15,7 +16,7 @@ from gpuward.model.edits import CALM
 from gpuward.model.rights import WITHOUT
 from gpuward.model.snapshot import Edit, Evicted, Refusal, Untaken
 from gpuward.model.states import IN_PROGRESS
-from gpuward.model.views import NodeView, PodView
+from gpuward.model.views import DaemonSetView, NodeView, PodView, PolicyView
 
 KEPT: Final = 3600.0
 """Seconds for which evictions are remembered after the last one."""
@@ -48,6 +49,22 @@ class Memory:
         self.forbidden: frozenset[str] = frozenset()
         self.drivers_failed: set[str] = set()
         """Nodes whose driver pod failed, and where none has begun since."""
+        self._departed: dict[str, PolicyView] = {}
+
+    def drivers_changed(self, changes: Iterable[Change[str, PolicyView]]) -> None:
+        """Remember NVIDIADrivers that go: what they said last may not be on their DaemonSets yet."""
+        for _, old, new in changes:
+            if new is not None:
+                self._departed.pop(new.name, None)
+            elif old is not None:
+                self._departed[old.name] = old
+
+    def departed(self, daemonsets: Iterable[DaemonSetView]) -> tuple[PolicyView, ...]:
+        """Return the NVIDIADrivers that went and left some of these DaemonSets, and forget all others."""
+        if self._departed:
+            there = {ds.node_selector.get(names.DRIVER_OWNER) for ds in daemonsets}
+            self._departed = {name: view for name, view in self._departed.items() if name in there}
+        return tuple(self._departed.values())
 
     def forget(self, pods: Cache[Any, PodView], nodes: Cache[str, NodeView]) -> None:
         """Forget the refusals of pods and nodes that are gone, and the evictions from nodes that are back in service: pods that

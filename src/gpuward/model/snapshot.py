@@ -114,6 +114,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Every RolloutPolicy, the active one first, as with ClusterPolicies; none where they are not installed."""
     drivers: tuple[PolicyView, ...] = ()
     """Every NVIDIADriver, the oldest first; none where they are not installed, or cannot be listed (see `unlisted`)."""
+    departed: tuple[PolicyView, ...] = ()
+    """NVIDIADrivers as this process saw them last, whose DaemonSets are there still; lost in a restart."""
     budgets: tuple[BudgetView, ...] = ()
     """Disruption budgets; none where they may not be listed, and then only evictions tell."""
     owned: Mapping[tuple[str, str, str], OwnedView] = {}

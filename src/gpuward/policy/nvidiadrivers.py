@@ -47,6 +47,8 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
     """False while they cannot be listed."""
     going: tuple[ActiveDriver, ...] = ()
     """Those that are being deleted with their drivers, and still there: their nodes go from them within their limits."""
+    departed: tuple[ActiveDriver, ...] = ()
+    """Those that are gone as they were seen last, which may be news to their DaemonSets."""
     gone: tuple[UpgradePolicy, ...] = ()
     """Those of NVIDIADrivers that are gone, by which their drivers go."""
     unjudged: frozenset[str] = frozenset()
@@ -168,9 +170,10 @@ class PolicyReader:
         every = tuple(self._driver(view, policy.rollout, before) for view in snapshot.drivers)
         active = tuple(each for each in every if not each.view.deleting)
         known = "NVIDIADriver" not in snapshot.unlisted
-        self._typed.forget_all_but(snapshot.drivers)
+        departed = tuple(self._driver(view, policy.rollout, before) for view in snapshot.departed)
+        self._typed.forget_all_but((*snapshot.drivers, *snapshot.departed))
         if not _are_in_force(policy, snapshot):
-            return PoliciesInForce(policy, active, known=known)
+            return PoliciesInForce(policy, active, known=known, departed=departed)
         claims = tuple(each.claim for each in active)
         owners = self._owners.judge(snapshot.nodes, claims)
         moving = nobodys_that_move(owners, snapshot, Placing(claims)) if policy.valid is not None else frozenset()
@@ -178,7 +181,7 @@ class PolicyReader:
         gone = gone_policies(snapshot, policy.rollout)
         overlaps = self._overlaps(snapshot, active)
         return PoliciesInForce(
-            policy, active, True, owners, conflicts(owners.values(), claims), overlaps, moving, known, going, gone,
+            policy, active, True, owners, conflicts(owners.values(), claims), overlaps, moving, known, going, departed, gone,
             unjudged_departures(snapshot) - {each.driver for each in gone})
 
     def _overlaps(self, snapshot: Snapshot, active: tuple[ActiveDriver, ...]) -> Mapping[str, OwnerConflict]:

@@ -118,6 +118,7 @@ def _without_secrets(snapshot: Snapshot) -> Snapshot:
         policies=tuple(map(redacted, snapshot.policies)),
         rollout_policies=tuple(map(redacted, snapshot.rollout_policies)),
         drivers=tuple(map(redacted, snapshot.drivers)),
+        departed=tuple(map(redacted, snapshot.departed)),
     )
 
 

@@ -68,6 +68,7 @@ class Changes(msgspec.Struct, frozen=True, omit_defaults=True):
     policies: Table[PolicyView] = Table()
     rollout_policies: Table[PolicyView] = Table()
     drivers: Table[PolicyView] = Table()
+    departed: Table[PolicyView] = Table()
     owned: Table[OwnedView] = Table()
     applied: Table[Applied] = Table()
     references: References | UnsetType = UNSET
@@ -107,6 +108,7 @@ def changes_between(before: Snapshot, after: Snapshot) -> Changes:
         policies=_policies(before.policies, after.policies),
         rollout_policies=_policies(before.rollout_policies, after.rollout_policies),
         drivers=_policies(before.drivers, after.drivers),
+        departed=_policies(before.departed, after.departed),
         owned=_table(_joined(before.owned), _joined(after.owned)),
         applied=_table(_joined(before.applied), _joined(after.applied)),
         references=_whole(before.references, after.references),

@@ -34,6 +34,7 @@ class Facts:
         self._policies: dict[str, PolicyView] = {}
         self._rollout_policies: dict[str, PolicyView] = {}
         self._drivers: dict[str, PolicyView] = {}
+        self._departed: dict[str, PolicyView] = {}
         self._owned: dict[str, OwnedView] = {}
         self._applied: dict[str, Applied] = {}
         self._rest = NOTHING
@@ -52,6 +53,7 @@ class Facts:
         self._policies = _ordered(_apply(self._policies, changes.policies), changes.policies)
         self._rollout_policies = _ordered(_apply(self._rollout_policies, changes.rollout_policies), changes.rollout_policies)
         self._drivers = _ordered(_apply(self._drivers, changes.drivers), changes.drivers)
+        self._departed = _ordered(_apply(self._departed, changes.departed), changes.departed)
         _apply(self._owned, changes.owned)
         _apply(self._applied, changes.applied)
         whole = {field: value for field in _WHOLE if (value := getattr(changes, field)) is not UNSET}
@@ -69,6 +71,7 @@ class Facts:
             policies=tuple(self._policies.values()),
             rollout_policies=tuple(self._rollout_policies.values()),
             drivers=tuple(self._drivers.values()),
+            departed=tuple(self._departed.values()),
             owned={_split(key): view for key, view in self._owned.items()},
             applied={_split(key): view for key, view in self._applied.items()},
         )

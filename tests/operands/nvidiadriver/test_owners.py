@@ -36,14 +36,16 @@ def nvidia_driver(uid: str = "u", **spec: Any) -> PolicyView:
 
 
 def decided(ds: DaemonSetView, *actions: Action, drivers: tuple[PolicyView, ...] = (nvidia_driver(),), policy: bool = True,
-            role: OwnedView | None = None, rollout: Mapping[str, Any] | None = None) -> list[Action]:
+            role: OwnedView | None = None, rollout: Mapping[str, Any] | None = None,
+            departed: tuple[PolicyView, ...] = ()) -> list[Action]:
     """Return the actions under a ClusterPolicy that cannot be followed, as that says nothing about the owners."""
     spec = {"driver": {"upgradePolicy": {"maxUnavailable": "abc"}}}
     policies = (PolicyView(POLICY.name, POLICY.uid, body={"metadata": {}, "spec": spec}),) if policy else ()
     said = {"apiVersion": "gpuward.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {}, "spec": rollout}
     rules = (PolicyView("default", "r", body=said),) if rollout else ()
     snapshot = Snapshot(NAMESPACE, {}, {}, (ds,), policies=policies, drivers=drivers,
-                        owned={("Role", NAMESPACE, ACCOUNT): role} if role else {}, rollout_policies=rules)
+                        owned={("Role", NAMESPACE, ACCOUNT): role} if role else {}, rollout_policies=rules,
+                        departed=departed)
     return with_owners(actions, snapshot, PolicyReader().read(snapshot))
 
 
@@ -118,6 +120,18 @@ def test_that_drivers_are_to_go_is_noted_once() -> None:
     assert (note.ref, note.annotations) == (ds.ref, {names.DRIVERS_GO: "true"})
     assert decided(msgspec.structs.replace(ds, drivers_go=True), drivers=()) == []
     assert decided(ds, drivers=(), role=msgspec.structs.replace(ROLE, owner_uid="u")) == []
+
+
+def test_what_it_said_last_is_noted_with_that() -> None:
+    ds = driver_set(owner=None, policies=(POLICY.uid,), upgrade_policy=note_on(driver_set()))
+    only = {names.DRIVERS_GO: "true"}
+    for last in (nvidia_driver(), nvidia_driver(version="", upgradePolicy={"autoUpgrade": False})):
+        (note,) = decided(ds, drivers=(), departed=(last,))
+        assert isinstance(note, PatchAnnotations)
+        assert note.annotations == only, "it is noted already, or cannot be followed"
+    (note,) = decided(ds, drivers=(), departed=(nvidia_driver(upgradePolicy={"autoUpgrade": False}),))
+    assert isinstance(note, PatchAnnotations)
+    assert not kept({"metadata": {"annotations": note.annotations}}).upgrades.auto_upgrade
 
 
 def test_what_another_nvidiadriver_of_the_name_finds_is_nobodys() -> None:

@@ -38,7 +38,7 @@ def _change(ds: DaemonSetView, snapshot: Snapshot, policies: PoliciesInForce,
             writes: Mapping[str, Action]) -> SetOwner | PatchAnnotations | None:
     if ds.deleting:
         return None
-    found = _owned(ds, snapshot, policies) if ds.owner is not None else _gone(ds, snapshot)
+    found = _owned(ds, snapshot, policies) if ds.owner is not None else _gone(ds, snapshot, policies)
     if found is None or found.lane not in writes:
         return found
     if is_superseded(ds, snapshot) and isinstance(writes[found.lane], ApplyObject):
@@ -76,8 +76,10 @@ def _upgrades(each: ActiveDriver) -> str:
     return remember(msgspec.structs.replace(each.upgrades, auto_upgrade=False) if unknown else each.upgrades)
 
 
-def _gone(ds: DaemonSetView, snapshot: Snapshot) -> SetOwner | PatchAnnotations | None:
-    """Return what is noted of how the NVIDIADriver of a DaemonSet went, once that is seen."""
+def _gone(ds: DaemonSetView, snapshot: Snapshot, policies: PoliciesInForce) -> SetOwner | PatchAnnotations | None:
+    """Return what is noted of how the NVIDIADriver of a DaemonSet went, once that is seen; and of how it was to be upgraded last,
+    where an edit just before could not be noted.
+    """
     if not is_ownerless(ds, snapshot.namespace):
         return None
     match departure(ds, snapshot):
@@ -85,7 +87,10 @@ def _gone(ds: DaemonSetView, snapshot: Snapshot) -> SetOwner | PatchAnnotations 
             noted: Mapping[str, str | None] = {names.VALID_UPGRADE_POLICY: None} if ds.upgrade_policy else {}
             return SetOwner("DaemonSet", ds.ref, "", None, noted, why="its NVIDIADriver left it behind")
         case Departure.REMOVED if not ds.drivers_go:
-            return PatchAnnotations("DaemonSet", ds.ref, {names.DRIVERS_GO: "true"}, why="its NVIDIADriver is gone")
+            last = next((each for each in policies.departed if each.view.name == ds.node_selector[names.DRIVER_OWNER]), None)
+            said = _upgrades(last) if last is not None and not last.problems else ds.upgrade_policy
+            news = {names.VALID_UPGRADE_POLICY: said} if said != ds.upgrade_policy else {}
+            return PatchAnnotations("DaemonSet", ds.ref, {names.DRIVERS_GO: "true", **news}, why="its NVIDIADriver is gone")
         case None if ds.policies and is_superseded(ds, snapshot):
             return SetOwner("DaemonSet", ds.ref, "", None, why="another NVIDIADriver has the name of its own")
     return None
