@@ -17,7 +17,7 @@ from gpuward.model.states import UNDISTURBED, State
 from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.decide import decide
 from tests import build
-from tests.build import NOW, driver_pod, gpu_pod, node, policy, record, validator
+from tests.build import NOW, driver_pod, gpu_pod, node, policy, record, under_way, validator
 from tests.upgrade import world
 from tests.upgrade.one import ask
 
@@ -97,6 +97,26 @@ def test_a_node_that_may_not_be_tried_again_has_failed_still(
 def test_a_retry_waits_in_the_queue_for_the_others() -> None:
     answer = ask(failed_at(), OLD, now=NOW + 60, policy=NOBODY_STARTS)
     assert (answer.entered, answer.reason) == (["upgrade-required"], Reason.NO_NODE_MAY_START)
+
+
+@pytest.mark.parametrize(("confirmed", "lifted"), [(False, None), (True, False)])
+def test_a_retry_that_fails_before_the_driver_is_touched_leaves_one_that_failed_out_of_service(
+    confirmed: bool, lifted: bool | None
+) -> None:
+    driver, seen = driver_pod(driver="560", created=NOW - 300), validator(created=NOW - 200, ready=confirmed)
+    view = under_way(DELETION, forced=True, failed=State.VALIDATION_REQUIRED, pods=(driver.uid, seen.uid))
+    answer = ask(view, driver, seen, gpu_pod(owner=None))
+    assert (answer.state, answer.patch.unschedulable) == (FAILED, lifted)
+
+
+@pytest.mark.parametrize(("confirmed", "entered"), [(False, []), (True, ["validation-required"])])
+def test_it_goes_back_into_service_once_its_driver_is_confirmed_though_no_retry_is_left(
+    confirmed: bool, entered: list[str]
+) -> None:
+    driver, seen = driver_pod(driver="560", created=NOW - 300), validator(created=NOW - 200, ready=confirmed)
+    view = under_way(FAILED, forced=True, failed=DELETION, pods=(driver.uid, seen.uid))
+    answer = ask(view, driver, seen, gpu_pod(owner=None), policy=policy(rollout=RolloutSettings(retries=0)))
+    assert (answer.entered, answer.deleted) == (entered, [seen.name] if confirmed else [])
 
 
 def again(remembers: Record) -> Failure | None:

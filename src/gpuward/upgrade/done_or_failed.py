@@ -6,15 +6,15 @@ from gpuward.model.backoff import backoff
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
-from gpuward.model.record import Failure, left_unvalidated
-from gpuward.model.states import State
+from gpuward.model.record import CordonOwner, Failure, left_unvalidated
+from gpuward.model.states import UNDISTURBED, State
 from gpuward.model.troubles import DriverNow
 from gpuward.model.waits import ComesBack, Failed, OperandPod, Plain, RetryLater, TwoDriverPods
 from gpuward.upgrade.driver_restart import replaced
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.in_use import had_the_target, in_the_way
 from gpuward.upgrade.node_gates import held_by_itself
-from gpuward.upgrade.recovery import needs_recovery, unvalidated
+from gpuward.upgrade.recovery import is_in_doubt, needs_recovery, unvalidated
 from gpuward.upgrade.step import Move, Rest, Step, Wait, step
 from gpuward.upgrade.uncordon import is_kept, leftovers
 from gpuward.upgrade.waits import driver_starting, pod_missing, settling, unconfirmed
@@ -155,13 +155,15 @@ def _ends_within(node: NodeFacts, failure: Failure) -> float:
 
 def _is_mended(node: NodeFacts, failure: Failure | None) -> bool:
     """Tell whether the node has a driver that only needs to be validated: one that came after the failure and is ready, or the
-    same one that did not get ready then. Where only the label tells of a failure, one that its validator pods have not seen:
-    nobody else replaces these.
+    same one that did not get ready then, or that is confirmed by now where its next attempt failed before it was touched. Where
+    only the label tells of a failure, one that its validator pods have not seen: nobody else replaces these.
     """
     if not node.driver_ready or node.driver is None:
         return False
     if failure is None:
         return bool(node.stale_validators)
+    if failure.state in UNDISTURBED and node.record.forced and node.record.cordon is CordonOwner.GPUWARD and node.in_step:
+        return not is_in_doubt(node)
     return failure.state is State.POD_RESTART_REQUIRED or failure.driver not in ("", node.driver.uid)
 
 

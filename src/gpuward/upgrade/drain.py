@@ -21,7 +21,7 @@ from gpuward.model.waits import JobsRunning
 from gpuward.upgrade.evicting import Eviction, came_since, evicted_before
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.maintenance_step import awaited
-from gpuward.upgrade.recovery import was_spared
+from gpuward.upgrade.recovery import is_in_doubt, was_spared
 from gpuward.upgrade.step import Move, Step, Wait, step
 from gpuward.upgrade.uncordon import left_alone, no_eviction
 from gpuward.upgrade.undrainable import ending_sooner, give_back, given_up_at, gives_up_at, is_given_back, kept_out
@@ -162,8 +162,8 @@ def _given_up(
 def fail(
     node: NodeFacts, cause: str, now: float, events: tuple[EventText, ...] = (), pods: Sequence[PodView] = ()
 ) -> Move:
-    """Set the node to failed, remembering the step, its cause and the attempts; a node with an untouched driver serves on. `pods`
-    are those for which it fails, if it does for pods.
+    """Set the node to failed, remembering the step, its cause and the attempts; a node with an untouched driver serves on, but
+    not one that is tried again, and whose driver may be what failed. `pods` are those for which it fails, if it does for pods.
     """
     ours = node.record.cordon is CordonOwner.GPUWARD and not node.cordon_is_foreign
     undisturbed = node.untouched and (node.state in UNDISTURBED or not (node.in_step or node.record.forced))
@@ -174,7 +174,7 @@ def fail(
         State.FAILED,
         annotations=clocks,
         failure=_for_pods(_failure(node, cause, now), node, pods),
-        uncordon=ours and undisturbed,
+        uncordon=ours and undisturbed and not is_in_doubt(node),
         events=events,
     )
 
