@@ -10,6 +10,7 @@ from gpuward.errors import IllegalTransition
 from gpuward.model.actions import DeletePod, EvictPod, PatchNode
 from gpuward.model.record import CordonOwner, Record, decode_record, encode_record
 from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.views import PodView
 from gpuward.model.workloads import HOST_DRIVERS
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.progress import NodeProgress, apply_move, begin, walk
@@ -195,7 +196,8 @@ def test_a_walk_stops_before_a_state_that_is_not_allowed_now() -> None:
 # Taking over.
 
 
-@pytest.mark.parametrize("state", sorted([*IN_PROGRESS, State.UPGRADE_REQUIRED, State.FAILED]))
+@pytest.mark.parametrize("state", sorted(
+    [*(IN_PROGRESS - {State.VALIDATION_REQUIRED}), State.UPGRADE_REQUIRED, State.FAILED]))
 def test_a_node_of_nvidias_operator_is_taken_over_where_it_stands(state: State) -> None:
     path = begin(facts(node(state=state, cordoned=state is not State.UPGRADE_REQUIRED), OLD), NOW)
     ours = state is not State.UPGRADE_REQUIRED
@@ -204,6 +206,33 @@ def test_a_node_of_nvidias_operator_is_taken_over_where_it_stands(state: State) 
     (patch,) = actions_of(path, facts(node(state=state), OLD))[:1]
     assert isinstance(patch, PatchNode)
     assert patch.labels == {}
+
+
+@pytest.mark.parametrize(("state", "driver", "confirmed", "known"), [
+    (State.VALIDATION_REQUIRED, NEW, False, False),
+    (State.VALIDATION_REQUIRED, OLD, False, False),
+    (State.VALIDATION_REQUIRED, NEW, True, True),
+    (State.POD_RESTART_REQUIRED, NEW, False, False),
+    (State.POD_RESTART_REQUIRED, OLD, False, True),
+    (State.POD_DELETION_REQUIRED, NEW, False, True),
+])
+def test_a_driver_that_the_upgrade_brought_before_it_was_taken_over_is_not_the_one_that_was_there(
+    state: State, driver: PodView, confirmed: bool, known: bool
+) -> None:
+    gathered = facts(node(state=state, cordoned=True), driver, validator(created=NOW - 20, ready=confirmed))
+    assert begin(gathered, NOW).node.untouched is known
+
+
+def test_a_driver_that_was_taken_over_unvalidated_is_validated_though_the_next_one_is_taken_back() -> None:
+    """Its label was NVIDIA's `validation-required`; then came another target, and pods that had to be evicted once more."""
+    unready = validator(created=NOW - 20, ready=False)
+    known = begin(facts(node(state=State.VALIDATION_REQUIRED, cordoned=True), NEW, unready), NOW).node.record
+    remembers = msgspec.structs.replace(known, state=State.POD_DELETION_REQUIRED)
+    view = node(state=State.POD_DELETION_REQUIRED, remembers=remembers, cordoned=True)
+    back = ask(view, NEW, unready, gpu_pod())
+    assert (back.state, back.patch.unschedulable, back.evicted) == (State.VALIDATION_REQUIRED, None, [])
+    failed = ask(view, NEW, unready, gpu_pod(owner=None), target="550")
+    assert (failed.state, failed.patch.unschedulable) == (State.FAILED, None)
 
 
 @pytest.mark.parametrize("state", [State.UNKNOWN, State.DONE])

@@ -75,7 +75,7 @@ def _begun(node: NodeFacts, now: float) -> NodeProgress:
         state=node.state,
         since=now,
         started=now,
-        pods=node.pods_there,
+        pods=_pods_found(node),
         target=node.target or node.record.target,
         driver=node.record.driver or (node.node.labels.get(names.DRIVER_OWNER, "") if node.state in IN_PROGRESS else ""),
         forced=node.by_hand and not _is_left_behind(node),
@@ -107,6 +107,16 @@ def remember(node: NodeFacts, now: float) -> NodeProgress:
 def _is_left_behind(node: NodeFacts) -> bool:
     """Tell whether a node waits since its driver pod lost its DaemonSet: if it gets that back, there is nothing to do."""
     return node.state is State.UPGRADE_REQUIRED and node.driver is not None and node.driver.orphan
+
+
+def _pods_found(node: NodeFacts) -> tuple[str, ...]:
+    """Return the pods that a node had before an upgrade that is taken over. Where that may have replaced the driver pod, the one
+    that is there has come since, unless validators confirm it.
+    """
+    restarted = node.state is State.POD_RESTART_REQUIRED and node.in_step
+    if node.by_hand or node.validated or not (restarted or node.state is State.VALIDATION_REQUIRED):
+        return node.pods_there
+    return tuple(uid for uid in node.pods_there if node.driver is None or uid != node.driver.uid)
 
 
 def _is_mere_restart(node: NodeFacts) -> bool:
