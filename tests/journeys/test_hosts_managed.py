@@ -14,7 +14,7 @@ from tests.journeys.looking import explanation_of, screen_of, status_of
 from tests.journeys.stage import OLD, POLICY, Object, Stage, on_stage
 from tests.journeys.test_hosts_left import HOSTS, OURS
 from tests.journeys.test_hosts_switched import MANAGED, MANAGER, loaded, managed, switch, with_manager
-from tests.journeys.test_node_workload import PASSTHROUGH, end, is_host, run_machine, runs, torn
+from tests.journeys.test_node_workload import end, is_host, run_machine, runs, torn, with_machine_on_vfio
 from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver
 
 NEW, NEWER = "vgpu-590.10.01", "vgpu-591.00.01"
@@ -165,12 +165,7 @@ async def test_who_asks_for_ondelete_deletes_by_hand(stage: Stage) -> None:
 
 @on_stage(gpu_nodes=2)
 async def test_another_vfio_manager_comes_to_hosts_that_nobody_uses(stage: Stage) -> None:
-    await stage.installed()
-    await stage.patch_policy("sandboxWorkloads", {"enabled": True, "defaultWorkload": PASSTHROUGH})
-    await stage.until(lambda: is_host(stage, "gpu-1") and is_host(stage, "gpu-2"))
-    await stage.until(lambda: stage.policy_status()["state"] == "ready")
-    run_machine(stage, "vm", "gpu-1")
-    await stage.until(lambda: runs(stage, "vm"))
+    await with_machine_on_vfio(stage)
     before = vfio_pods(stage)
     await stage.patch_policy("daemonsets/labels", {"team": "ml"})
     await stage.until(lambda: before["gpu-2"] != vfio_pods(stage).get("gpu-2") and is_host(stage, "gpu-2"), within=600)

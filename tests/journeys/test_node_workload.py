@@ -48,6 +48,16 @@ def is_host(stage: Stage, node: str) -> bool:
     return labels.get(VFIO_MANAGER) == "true" and names.DEPLOY_DRIVER not in labels and stage.driver(node) == VFIO
 
 
+async def with_machine_on_vfio(stage: Stage) -> None:
+    """Let two nodes be for virtual machines with whole GPUs, and run one on the first."""
+    await stage.installed()
+    await stage.patch_policy("sandboxWorkloads", {"enabled": True, "defaultWorkload": PASSTHROUGH})
+    await stage.until(lambda: is_host(stage, "gpu-1") and is_host(stage, "gpu-2"))
+    await stage.until(lambda: stage.policy_status()["state"] == "ready")
+    run_machine(stage, "vm", "gpu-1")
+    await stage.until(lambda: runs(stage, "vm"))
+
+
 @on_stage(gpu_nodes=2)
 async def test_a_node_changes_its_workload_once_its_gpus_are_free(stage: Stage) -> None:
     await stage.installed()
@@ -77,12 +87,7 @@ async def test_a_node_changes_its_workload_once_its_gpus_are_free(stage: Stage) 
 
 @on_stage(gpu_nodes=2)
 async def test_gpus_of_running_virtual_machines_stay_bound(stage: Stage) -> None:
-    await stage.installed()
-    await stage.patch_policy("sandboxWorkloads", {"enabled": True, "defaultWorkload": PASSTHROUGH})
-    await stage.until(lambda: is_host(stage, "gpu-1") and is_host(stage, "gpu-2"))
-    await stage.until(lambda: stage.policy_status()["state"] == "ready")
-    run_machine(stage, "vm", "gpu-1")
-    await stage.until(lambda: runs(stage, "vm"))
+    await with_machine_on_vfio(stage)
     await stage.patch_policy("sandboxWorkloads", {"enabled": False})
     await stage.until(lambda: stage.driver("gpu-2") == OLD)
     await stage.rest(300)

@@ -70,16 +70,13 @@ def _of_kernel(node: NodeView, policy: UpgradePolicy, driver: PodView | None, *,
     placing = policy.placing
     if placing is None or placing.stays or policy.absent or policy.off or not is_to_have_driver(node):
         return None
-    kept = driver is not None and not driver.orphan
-    if selected and not kept:
+    said, kept = kernel_of(node.labels), driver is not None and not driver.orphan
+    if (said and is_kernel(said, node.kernel)) or (selected and not kept):
         return None
     wanted = wanted_placement(node.name, node.labels, placing, runs=node.kernel, driven=driver is not None)
     claim = placing.claim(wanted.owner) if placing.claims is not None else None
     precompiled = placing.precompiled if placing.claims is None else claim is not None and claim.precompiled and claim.able
     if not precompiled or wanted.kernel or (kept and claim is not None and claim.name == policy.driver):
-        return None
-    said = kernel_of(node.labels)
-    if said and is_kernel(said, node.kernel):
         return None
     return KernelUnknown(None if driver is None else driver.ref, said, node.kernel, kept)
 
