@@ -9,10 +9,12 @@ import pytest
 
 from gpuward import names
 from gpuward.model.actions import GrantNodes, PatchNode
+from gpuward.model.containers import PodShape, Pull
 from gpuward.model.plan import Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.snapshot import Snapshot
+from gpuward.model.staging import Prestage, PrestageMode
 from gpuward.model.states import State
 from gpuward.model.waves import Share, Wave
 from gpuward.upgrade.decide import decide
@@ -109,6 +111,20 @@ def test_a_granted_node_that_is_to_wait_for_a_wave_by_now_does_not_start(waves: 
     assert fenced.nodes["n2"].state is QUEUED
     with pytest.raises(Refused):
         apply(fenced, [late])
+
+
+def test_a_granted_node_whose_next_driver_has_other_images_by_now_waits_for_them() -> None:
+    """As where it was granted to lose its driver, and should have a new one in the next pass."""
+    found = with_grants(queue(2), "n0")
+    shape = PodShape((Pull("nvidia-driver-ctr", "registry.example.com/driver:560", "IfNotPresent"),))
+    daemonsets = tuple(msgspec.structs.replace(each, shape=shape) for each in found.daemonsets)
+    snapshot = msgspec.structs.replace(found, daemonsets=daemonsets)
+    assert started(decide(snapshot, POLICY, build.NOW)) == ["n0"]
+    rules = msgspec.structs.replace(POLICY, rollout=RolloutSettings(prestage=Prestage(PrestageMode.IMAGE)))
+    plan = decide(snapshot, rules, build.NOW)
+    assert plan.holds["n0"].reason is Reason.IMAGE_NOT_STAGED
+    after = apply(snapshot, [action for action in plan.actions if isinstance(action, PatchNode) and action.node.name == "n0"])
+    assert after.nodes["n0"].state is QUEUED
 
 
 def test_a_granted_node_that_lost_its_driver_pod_keeps_its_place_until_its_grant_is_withdrawn() -> None:

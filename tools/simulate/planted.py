@@ -158,7 +158,8 @@ PLANTS: Final[Mapping[str, tuple[tuple[Place, Make], ...]]] = {
         (("gpuward.upgrade.holding", "PERMITTING_GATES"), _without("idle_awaited")),
         (("gpuward.upgrade.uncordon", "evicts_nobody"), _always(False)),),
     "images-are-not-waited-for": (
-        (("gpuward.upgrade.holding", "FLEET_GATES"), _without("image_not_staged")),),
+        (("gpuward.upgrade.holding", "FLEET_GATES"), _without("image_not_staged")),
+        (("gpuward.upgrade.holding", "PERMITTING_GATES"), _without("image_not_staged")),),
     "nobody-is-given-up": (
         (("gpuward.upgrade.drain", "gives_up_at"), _always(None)), (("gpuward.upgrade.drain", "given_up_at"), _always(None))),
     "pods-for-images-stay": (

@@ -208,11 +208,11 @@ PERMITTING_GATES: tuple[Gate, ...] = (
     idle_awaited,
     window_shut,
     gang_spared,
+    image_not_staged,
 )
 """Those that say whether a node may start at all, however much room the limits have."""
 FLEET_GATES: tuple[Gate, ...] = (
     *PERMITTING_GATES,
-    image_not_staged,
     eviction_budget,
     domain_limit,
     max_unavailable,

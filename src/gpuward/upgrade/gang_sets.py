@@ -16,7 +16,7 @@ from gpuward.upgrade.admission import Turn
 from gpuward.upgrade.destinations import Fleets
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import Fleet
-from gpuward.upgrade.fleet_gates import PERMITTING_GATES, eviction_budget, image_not_staged
+from gpuward.upgrade.fleet_gates import PERMITTING_GATES, eviction_budget
 from gpuward.upgrade.gang_gate import most_at_once
 from gpuward.upgrade.gangs import GangUse, pods_by_gang
 from gpuward.upgrade.holding import held_by_the_fleet
@@ -218,7 +218,7 @@ class GangSets:
         """Tell whether a node would start if there were room: one that waits for something else is not waited for."""
         name = judged.before.node.name
         if name not in self._able:
-            gates = (*PERMITTING_GATES, image_not_staged, eviction_budget, held_by_notice)
+            gates = (*PERMITTING_GATES, eviction_budget, held_by_notice)
             holds = (gate(judged.path.node, fleet, self._policy) for gate in gates)
             try:
                 self._able[name] = all(hold is None or hold.reason in _WITH_AN_END for hold in holds)
