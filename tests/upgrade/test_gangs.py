@@ -123,7 +123,7 @@ def test_a_node_about_which_nothing_can_be_decided_is_not_waited_for(monkeypatch
             raise ZeroDivisionError("planted")
         return None
 
-    monkeypatch.setattr(gang_sets, "image_not_staged", fails)
+    monkeypatch.setattr(gang_sets, "eviction_budget", fails)
     assert starts(running({"n0": "a", "n1": "a"}), rules(parallel=3)) == {"n0", "n2", "n3"}
 
 

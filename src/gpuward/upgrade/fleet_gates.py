@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from gpuward import names
@@ -23,6 +25,18 @@ from gpuward.upgrade.in_use import in_the_way
 from gpuward.upgrade.node_gates import NODE_GATES
 from gpuward.upgrade.staged import staging_hold
 from gpuward.upgrade.wave_gates import growth_limit, plan_differs, rollout_aborted, wave_limit, wave_waits
+
+SETTLING: Final = 4.0
+"""Seconds for which nobody starts after a change of drivers, whose time is known in whole ones: settings of the rollout may be
+written right after it, as by `kubectl apply -f` of a folder."""
+
+
+def just_changed(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node for a moment after the driver that it is to get was made or changed."""
+    since = node.next_target.created or node.target_since
+    if not 0 < since <= fleet.now < since + SETTLING:
+        return None
+    return Hold(Plain(Reason.TEMPLATE_SETTLING), since, since + SETTLING)
 
 
 def failure_budget(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
@@ -198,6 +212,7 @@ def max_parallel(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold |
 
 
 PERMITTING_GATES: tuple[Gate, ...] = (
+    just_changed,
     rollout_aborted,
     plan_differs,
     failure_budget,

@@ -23,7 +23,8 @@ from gpuward.upgrade.holding import held_by_the_fleet
 from gpuward.upgrade.node_decision import NodeDecision
 from gpuward.upgrade.notice_gate import held_by_notice
 
-_WITH_AN_END: Final = frozenset({Reason.IDLE_AWAITED, Reason.IMAGE_NOT_STAGED, Reason.NOTICE_GIVEN})
+_WITH_AN_END: Final = frozenset({
+    Reason.TEMPLATE_SETTLING, Reason.IDLE_AWAITED, Reason.IMAGE_NOT_STAGED, Reason.NOTICE_GIVEN})
 """What a node may wait for that is waited for with it."""
 GangTurn = tuple[bool, bool, bool, float, int, int, str, Turn]
 
