@@ -153,6 +153,53 @@ async def test_a_version_that_does_not_start_costs_one_host(stage: Stage) -> Non
     assert torn(stage) == []
 
 
+def revisions_come_late(stage: Stage) -> None:
+    """Let the watch of revisions lag behind that of DaemonSets."""
+    stage.sandbox.api.watch_delay = lambda key: 5.0 if key == "controllerrevisions.apps" else 0.0
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_late_watch_of_revisions_lets_no_controller_replace_a_manager(stage: Stage) -> None:
+    await with_manager(stage)
+    revisions_come_late(stage)
+    await upgrade(stage, NEW)
+    await stage.until(lambda: loaded(stage) == [MANAGED, NEW] and managed(stage) == set(HOSTS), within=600)
+    await stage.rest(300)
+    assert (loaded(stage), torn(stage), runs(stage, "vm"), strategy(stage)) == ([MANAGED, NEW], [], True, "OnDelete")
+    await upgrade(stage, MANAGED)
+    await stage.until(lambda: loaded(stage) == [MANAGED, MANAGED] and strategy(stage) == "RollingUpdate", within=600)
+    await upgrade(stage, NEWER)
+    await goes_on(stage)
+    assert loaded(stage) == [NEWER, NEWER]
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_late_watch_of_revisions_lets_no_controller_replace_one_on_a_tainted_host_either(stage: Stage) -> None:
+    """A DaemonSet's status does not count such a host."""
+    await with_manager(stage)
+    taint = {"key": "example.com/repair", "effect": "NoSchedule"}
+    await stage.user.patch_merge(resources.NODES, "gpu-1", {"spec": {"taints": [taint]}})
+    await stage.label("gpu-2", names.WORKLOAD_CONFIG, "container")
+    await stage.until(lambda: stage.driver("gpu-2") == OLD)
+    await stage.rest(60)
+    revisions_come_late(stage)
+    await upgrade(stage, NEW)
+    await stage.rest(300)
+    assert (stage.driver("gpu-1"), torn(stage), runs(stage, "vm"), strategy(stage)) == (MANAGED, [], True, "OnDelete")
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_late_watch_of_pods_lets_no_manager_be_replaced_whose_daemonset_was_deleted_without_it(stage: Stage) -> None:
+    await with_manager(stage)
+    stage.sandbox.api.watch_delay = lambda key: 5.0 if key == "pods" else 0.0
+    await stage.user.delete(resources.DAEMON_SETS, names.VGPU_MANAGER_APP, names.DEFAULT_NAMESPACE, propagation="Orphan")
+    await upgrade(stage, NEW)
+    await stage.until(lambda: loaded(stage) == [MANAGED, NEW] and managed(stage) == set(HOSTS), within=600)
+    await stage.rest(300)
+    assert (loaded(stage), torn(stage), runs(stage, "vm"), strategy(stage)) == ([MANAGED, NEW], [], True, "OnDelete")
+    await goes_on(stage)
+
+
 @on_stage(gpu_nodes=3)
 async def test_who_asks_for_ondelete_deletes_by_hand(stage: Stage) -> None:
     await with_manager(stage)

@@ -64,6 +64,17 @@ def former_pods(ds: DaemonSetView, snapshot: Snapshot) -> list[tuple[PodView, No
             for pod in pods if pod.is_owned_by(ds.uid) and (newest is None or pod.revision != newest.hash)]
 
 
+def all_have_newest(ds: DaemonSetView, snapshot: Snapshot) -> bool:
+    """Tell whether a DaemonSet's controller would replace no pod. It says so itself for those on nodes that the DaemonSet is for:
+    its revisions are watched apart, and what is taken for the newest may be an earlier one. Others have to carry the template's
+    number.
+    """
+    if not ds.settled or ds.updated < ds.desired or former_pods(ds, snapshot):
+        return False
+    return not ds.misscheduled or all(pod.template_generation == ds.template_generation for pods in snapshot.pods.values()
+                                      for pod in pods if pod.is_owned_by(ds.uid))
+
+
 def told_of_use(ds: DaemonSetView, snapshot: Snapshot) -> str:
     """Say which of the pods that a DaemonSet's controller would replace are in use, and by whom."""
     keeper = WorkloadKeeper(snapshot, _NOBODYS)

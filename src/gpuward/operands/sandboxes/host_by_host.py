@@ -13,7 +13,8 @@ import msgspec
 
 from gpuward.labels import cordons
 from gpuward.model.actions import Action
-from gpuward.model.hosts import former_pods, nodes_of, told_of_use
+from gpuward.model.driver import owner_uid
+from gpuward.model.hosts import all_have_newest, former_pods, nodes_of, told_of_use
 from gpuward.model.leaving import leaving_of
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, NodeView, PodView
@@ -71,14 +72,17 @@ def _for_now(obj: WantedObject, snapshot: Snapshot) -> WantedObject:
     if ds is None:
         return _with(obj, body, digest) if adopts else obj
     if ds.applied_hash == digest:
-        return obj if ds.settled and not (adopts or former_pods(ds, snapshot)) else _with(obj, body, digest)
+        return obj if all_have_newest(ds, snapshot) and not adopts else _with(obj, body, digest)
     return _with(obj, body, digest) if ds.on_delete or adopts or nodes_of(ds, snapshot) else obj
 
 
 def _adopts(obj: WantedObject, snapshot: Snapshot) -> bool:
-    """Tell whether pods that nobody owns become a DaemonSet's, as where it was deleted without its pods."""
+    """Tell whether pods that nobody owns become a DaemonSet's, as where it was deleted without its pods. One whose owner is gone
+    is about to be nobody's, or is so and was not seen yet.
+    """
     selector = obj.body["spec"]["selector"]["matchLabels"]
-    return any(pod.owner is None and pod.namespace == obj.ref.namespace and selector.items() <= pod.labels.items()
+    there = {ds.uid for ds in snapshot.daemonsets}
+    return any(owner_uid(pod) not in there and pod.namespace == obj.ref.namespace and selector.items() <= pod.labels.items()
                and not (pod.deleting or pod.finished) for pods in snapshot.pods.values() for pod in pods)
 
 
