@@ -96,8 +96,9 @@ def test_who_writes_a_state_label_again_and_again_is_answered_by_few_events(labe
 
         await stage.installed()
         stage.sandbox.store.subscribe(heard, "events")
-        stage.sandbox.store.subscribe(saw, "nodes")
         await stage.upgrade_to()
+        await stage.until(lambda: stage.hold("gpu-1") == "TemplateSettling")
+        stage.sandbox.store.subscribe(lambda event: saw(event) if stage.hold("gpu-1") != "TemplateSettling" else None, "nodes")
         await stage.rest(7200)
         assert len(edits) > 50
         assert len(told) < 120

@@ -21,6 +21,7 @@ def test_nodes_that_a_mistyped_selector_leaves_to_nobody_are_said_to_lose_their_
         await label_pools(stage, x="gpu-1 gpu-2 gpu-3")
         await make(stage, nvidia_driver("x", {"autoUpgrade": True, "maxParallelUpgrades": 1, "maxUnavailable": 1}))
         await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+        await stage.rest(30)
         await stage.until(lambda: stage.all_are(State.DONE) and len(driver_pods(stage)) == 3, within=3600)
         await with_workloads(stage)
         await stage.rest(60)

@@ -110,8 +110,8 @@ async def test_notice_is_given_to_so_many_nodes_as_may_start_and_keeps_their_pla
     await stage.rest(5)
     assert noticed(stage) == ["gpu-1", "gpu-2"]
     assert stage.operator.plan.counts.unavailable == 0, "they are in service"
-    await stage.until(lambda: condition_of(stage)[1] == "Progressing", within=60)
-    assert "1 UnavailableLimit" in condition_of(stage)[2]
+    await stage.until(lambda: "1 UnavailableLimit" in condition_of(stage)[2], within=60)
+    assert condition_of(stage)[1] == "Progressing"
     assert "2 NoticeGiven (gpu-1, gpu-2)" in condition_of(stage)[2]
     told = sentence(stage.operator.plan.holds["gpu-3"])
     assert told == ("maxUnavailable allows 2, and 2 are out of service, or next (gpu-1, gpu-2); "

@@ -51,7 +51,8 @@ def test_it_keeps_the_condition_from_being_true(how: str, version: str) -> None:
         status, reason, message = condition_of(stage)
         assert (status, reason) != ("True", "UpToDate")
         assert "1 of 2 nodes up to date" in message
-        assert stage.hold("gpu-1") == ("WriteRefused" if how == "forbidden" else "WriteUnanswered")
+        why = "WriteRefused" if how == "forbidden" else "WriteUnanswered"
+        await stage.until(lambda: stage.hold("gpu-1") == why, within=60)
         assert torn(stage) == []
 
     story()

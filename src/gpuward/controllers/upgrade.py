@@ -167,7 +167,7 @@ class UpgradeLog:
     def _log_states(self, seen: Pass[PoliciesInForce, Plan]) -> None:
         patches = [outcome.action for outcome in seen.outcomes
                    if isinstance(outcome.action, PatchNode) and outcome.action.entered and outcome.written]
-        starting = [patch.node.name for patch in patches if State.UPGRADE_REQUIRED in patch.entered]
+        starting = [patch.node.name for patch in patches if _starts(patch)]
         drivers = wanted_versions(starting, seen.snapshot, seen.policies) if starting else {}
         told = _without_another(starting, seen.snapshot, seen.policies)
         driverless = {patch.node.name for patch in patches if not any(
@@ -202,9 +202,15 @@ def _steps(patches: Iterable[PatchNode], drivers: Mapping[str, str], told: Mappi
     of one that starts (`told`), or that has nothing to be upgraded.
     """
     for patch in patches:
-        name, starts = patch.node.name, State.UPGRADE_REQUIRED in patch.entered
+        name, starts = patch.node.name, _starts(patch)
         instead = told.get(name) if starts else NOT_YET if patch.entered == (State.DONE,) and name in driverless else None
         yield (patch.entered, patch.why, "" if instead or not starts else drivers.get(name, ""), instead), name
+
+
+def _starts(patch: PatchNode) -> bool:
+    """Tell whether a node is to have another driver from now on, or is the next to get it."""
+    waited = patch.expect_labels.get(names.UPGRADE_STATE) == State.UPGRADE_REQUIRED
+    return State.UPGRADE_REQUIRED in patch.entered or (waited and patch.entered[-1] in IN_PROGRESS)
 
 
 def _gist(hold: Hold) -> str:

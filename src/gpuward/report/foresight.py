@@ -26,6 +26,7 @@ from gpuward.report.when import When, when_of
 from gpuward.upgrade.admission import Turn, turn
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.facts_cache import gather
+from gpuward.upgrade.fleet_gates import SETTLING
 
 ON_PAPER = "on-paper"
 """Begins the hash of a revision that is not made yet."""
@@ -59,8 +60,9 @@ def _revised(ds: DaemonSetView, revisions: Sequence[RevisionView], now: float) -
         return tuple(revisions)
     if any(map(is_same, revisions)):
         return tuple(msgspec.structs.replace(each, revision=number) if is_same(each) else each for each in revisions)
+    # Who starts is told as of when the first moments of it are over.
     made = RevisionView(ds.namespace, f"{ds.name}-{ON_PAPER}", owner_uid=ds.uid, revision=number, hash=f"{ON_PAPER}-{ds.name}",
-                        config_digest=ds.config_digest, pod_digest=ds.pod_digest, created=now)
+                        config_digest=ds.config_digest, pod_digest=ds.pod_digest, created=now - SETTLING)
     return (*revisions, made)
 
 

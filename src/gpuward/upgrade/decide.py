@@ -130,8 +130,8 @@ def settle(snapshot: Snapshot, found: Survey, now: float, fleets: Fleets) -> Pla
     if policy.auto_upgrade:
         admitted = _admit(found, fleets, snapshot, now)
         goes_on = bool(admitted.started or admitted.held or found.fleet.in_progress)
-        waiting = (facts for facts in (node.path.node for node in nodes)
-                   if has_pending_driver(facts) and facts.node.name in admitted.held)
+        held = {name for name, (hold, _) in admitted.held.items() if hold.reason is not Reason.TEMPLATE_SETTLING}
+        waiting = (facts for facts in (node.path.node for node in nodes) if has_pending_driver(facts) and facts.node.name in held)
         more = (*grant(snapshot, admitted.wanted, goes_on, now), *delete_outdated(waiting, policy))
         more = (*more, *note_waves(snapshot, policy, found.fleet.waves))
         left = estimate(nodes, admitted.held, found.fleet, policy, now)
