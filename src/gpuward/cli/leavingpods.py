@@ -53,8 +53,8 @@ def _leaving(pod: PodView, why: str) -> LeavingPod:
 
 
 def _obstacle(pod: PodView, snapshot: Snapshot, barred: str, kills: bool, now: float) -> str:
-    if pod.deleting and pod.kept_by_finalizers:
-        return f"it is terminating, and stays until finalizer {', '.join(pod.kept_by_finalizers)} is removed by whoever set it"
+    if pod.deleting and (kept := pod.kept(now)):
+        return f"it is terminating, and stays until finalizer {', '.join(kept)} is removed by whoever set it"
     if pod.deleting:
         late = 0 < pod.ends < now - SLACK
         return f"it is terminating, {age(now - pod.ends)} after its grace period" if late else "it is terminating"

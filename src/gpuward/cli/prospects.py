@@ -33,10 +33,10 @@ def prospects(status: NodeStatus, policy: UpgradePolicy, leaving: Sequence[PodVi
     elif reason is not None and reason.is_turn and status.turn > MOST_STEPS:
         yield f"{status.turn - 1} nodes start before it: its turn comes without anybody's help"
     if reason is Reason.EVICTING and not any(pod.comes_back for pod in leaving):
-        kept = [pod for pod in leaving if pod.kept_by_finalizers]
+        kept = [pod for pod in leaving if pod.kept(now)]
         yield from (f"pod {pod.ref} stays until its finalizer {', '.join(pod.kept_by_finalizers)} is removed: that is for the "
                     "controller that set it" for pod in kept[:MOST_KEPT])
-        late = [pod for pod in leaving if pod.deleting and not pod.kept_by_finalizers and 0 < pod.ends < now - SLACK]
+        late = [pod for pod in leaving if pod.deleting and not pod.kept(now) and 0 < pod.ends < now - SLACK]
         yield from (f"the grace period of pod {pod.ref} has been over for {age(now - pod.ends)}, and it has not stopped: the "
                     "kubelet of its node does not answer, or a process of it hangs, as on a broken GPU or a mount that is away. "
                     f"{_at_the_end(status, policy)}" for pod in late[:MOST_KEPT])

@@ -110,7 +110,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     bound: float = 0.0  # when it was given its node; 0 where its conditions do not say
     deleting: bool = False
     ends: float = 0.0  # when its grace period is over, while it is being deleted
-    kept_by_finalizers: tuple[str, ...] = ()
+    kept_by_finalizers: tuple[str, ...] = ()  # while it is being deleted, those of others than Kubernetes
     uses_gpu: bool = False  # whether it asks for one: as an extended resource of a container, or by a claim on the DRA driver
     gpus: int = 0  # how many it asks for; whose claims are for GPUs does not say
     uses_vm_gpu: bool = False  # whether it asks for what virtual machines are given: a GPU by its model's name, or a vGPU
@@ -172,6 +172,15 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     @property
     def finished(self) -> bool:
         return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def turned_away(self) -> bool:
+        """Tell whether its kubelet has evicted or refused it, whatever its containers look like: `waiting` says which."""
+        return self.phase == "Failed" and bool(self.waiting)
+
+    def kept(self, now: float) -> tuple[str, ...]:
+        """Return the finalizers that keep it. Before its grace period is over they need not: its containers may still run."""
+        return self.kept_by_finalizers if self.ends <= now else ()
 
     def was_left_by(self, node: NodeView) -> bool:
         """Tell whether it was bound to an earlier Node of the name, and began on this machine: maybe before its device plugin.

@@ -135,7 +135,7 @@ def estimate(
         stuck[hold.reason if hold is not None else Reason.FAILED] += kind is _Kind.HELD
     away = stuck[Reason.NODE_NOT_READY]
     for node in under_way:
-        if (hold := node.path.hold) is not None and (_is_open_ended(hold) or _is_kept(node, hold)):
+        if (hold := node.path.hold) is not None and (_is_open_ended(hold) or _is_kept(node, hold, now)):
             stuck[hold.reason] += 1
     waiting = kinds[_Kind.IN_TURN] + kinds[_Kind.AFTER_OTHERS] + kinds[_Kind.LATER]
     if not (under_way or waiting or stuck.total()):
@@ -263,9 +263,9 @@ def _is_open_ended(hold: Hold) -> bool:
     return hold.reason.needs_person or refused or (hold.reason in _OPEN_ENDED and hold.until is None)
 
 
-def _is_kept(node: NodeDecision, hold: Hold) -> bool:
+def _is_kept(node: NodeDecision, hold: Hold, now: float) -> bool:
     """Tell whether a node waits for pods that end no sooner than somebody takes a finalizer away."""
-    return hold.reason is Reason.EVICTING and any(pod.kept_by_finalizers for pod in node.before.to_evict.pods)
+    return hold.reason is Reason.EVICTING and any(pod.kept(now) for pod in node.before.to_evict.pods)
 
 
 def _told(stuck: Counter[Reason]) -> str:

@@ -79,6 +79,8 @@ _decoder = msgspec.json.Decoder(_Pod)
 LONGEST_ID = 64
 """Characters that are kept of what a pod acknowledges: an id of ours has 8."""
 _PULLING = frozenset({"", "ContainerCreating", "PodInitializing"})
+_OF_JOBS = "batch.kubernetes.io/job-tracking"
+"""The finalizer of each Job's pods, which Kubernetes itself takes off once they have ended, if not before."""
 _PULLED = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"})
 """What a container waits for while its image is on its way, and once it is there."""
 
@@ -115,7 +117,7 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
         bound=_bound(status),
         deleting=meta.deletion_timestamp is not None,
         ends=meta.deletion_timestamp.timestamp() if meta.deletion_timestamp is not None else 0.0,
-        kept_by_finalizers=tuple(meta.finalizers or ()) if meta.deletion_timestamp is not None else (),
+        kept_by_finalizers=_kept_by(meta),
         uses_gpu=spec.uses_gpu,
         gpus=spec.gpus,
         uses_vm_gpu=spec.uses_vm_gpu,
@@ -138,6 +140,11 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
         gang=intern(gang_of(meta.namespace, meta.labels or {}, annotations, meta.controller, spec.pod_group)),
         acknowledged=intern(annotations.get(names.ACKNOWLEDGED, "")[:LONGEST_ID]),
     )
+
+
+def _kept_by(meta: WireMeta) -> tuple[str, ...]:
+    finalizers = meta.finalizers or () if meta.deletion_timestamp is not None else ()
+    return tuple(each for each in finalizers if each != _OF_JOBS)
 
 
 def _grace(meta: WireMeta, spec: WirePodSpec) -> float:

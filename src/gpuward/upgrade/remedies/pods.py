@@ -165,7 +165,7 @@ def end_pods(question: Question) -> Iterator[Candidate]:
     """End pods that should have ended by now: nothing but their grace periods takes time."""
     evictable = question.node.to_drain if question.node.state is State.DRAIN_REQUIRED else question.node.to_evict
     overdue = [pod for pod in evictable.pods if pod.deleting
-               and question.now >= question.hold.since + pod.grace + (0.0 if pod.kept_by_finalizers else SOON)]
+               and question.now >= question.hold.since + pod.grace + (0.0 if pod.kept(question.now) else SOON)]
     if overdue:
         yield fixes.end_pods(overdue[:MOST_PODS])
 
