@@ -189,7 +189,8 @@ def _say_remedy(out: Console, number: int, remedy: Remedy) -> None:
 
 def _say_words(out: Console, words: PodWords) -> None:
     """Print what a pod says; a line of its log takes a line here, however long it is."""
-    say_sentence(f"  {words.container} of pod {words.pod}: {words.why}", 4, out)
+    where = f"{words.container} of pod" if words.container else "pod"
+    say_sentence(f"  {where} {words.pod}: {words.why}", 4, out)
     for line in words.message.splitlines():
         say_sentence(f"    {line}", 4, out)
     if words.unread:

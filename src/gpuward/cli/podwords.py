@@ -41,7 +41,7 @@ class PodWords(msgspec.Struct, frozen=True, rename="camel"):
 
     pod: str
     container: str
-    """Such as `init container k8s-driver-manager (1 of 1)`."""
+    """Such as `init container k8s-driver-manager (1 of 1)`; empty where its kubelet has evicted or refused the whole pod."""
     why: str
     """Such as `CrashLoopBackOff, 5 restarts`."""
     message: str = ""
@@ -59,8 +59,8 @@ async def words_of(client: Client, snapshot: Snapshot, node: str) -> tuple[PodWo
 
 def _stuck(snapshot: Snapshot, node: str) -> Sequence[PodView]:
     """Return the pods in the order in which they are worth a look. All others wait for the driver, most for the toolkit."""
-    ours = [pod for pod in snapshot.pods.get(node, ()) if pod.namespace == snapshot.namespace and pod.progress is not None
-            and not pod.ready and not pod.deleting]
+    ours = [pod for pod in snapshot.pods.get(node, ()) if pod.namespace == snapshot.namespace
+            and (pod.progress is not None or pod.turned_away) and not pod.ready and not pod.deleting]
     drivers = [pod for pod in ours if is_driver_pod(pod, snapshot.namespace)]
     return drivers or sorted(ours, key=_rank)
 
@@ -73,14 +73,13 @@ def _rank(pod: PodView) -> tuple[bool, bool, bool, str]:
 async def _words(client: Client, pod: PodView) -> PodWords:
     stuck = stuck_pod([pod])
     assert stuck is not None
-    assert pod.progress is not None
     found = PodWords(pod.name, stuck.container, stuck.why)
-    container = pod.progress.name
+    container = pod.progress.name if pod.progress is not None and not pod.turned_away else ""
     try:
         async with asyncio.timeout(PATIENCE):
             message = await _message(client, pod, container) or await _last_warning(client, pod)
             found = msgspec.structs.replace(found, message=message)
-            log = await _log(client, pod, container)
+            log = await _log(client, pod, container) if container else ()
     except Forbidden:
         return msgspec.structs.replace(found, unread="you may not read it (the right to get pods/log is missing)")
     except BadRequest:  # it has not been started yet
@@ -93,12 +92,14 @@ async def _words(client: Client, pod: PodView) -> PodWords:
 
 
 async def _message(client: Client, pod: PodView, container: str) -> str:
-    """Return what a container left when it ended last; of one that never ran, why it waits."""
+    """Return what a container left when it ended last; of one that never ran, why it waits; without one why its pod was ended."""
     try:
         body = (await client.get(resources.PODS, pod.name, pod.namespace)).object()
     except ApiError:
         return ""
     every = body.get("status") or {}
+    if not container:
+        return str(every.get("message") or "").strip()[-LONGEST_MESSAGE:]
     statuses: list[Mapping[str, Any]] = [*(every.get("initContainerStatuses") or ()), *(every.get("containerStatuses") or ())]
     status = next((one for one in statuses if one.get("name") == container), {})
     state, last = status.get("state") or {}, status.get("lastState") or {}

@@ -44,14 +44,14 @@ def stuck_pod(pods: Iterable[PodView]) -> StuckPod | None:
     if pod.unheard:
         return StuckPod(pod.name, pod.node, "", "its node is not Ready", in_trouble=True, silent=True)
     troubled = trouble_of(pod) is not None
-    if pod.progress is None:
+    if pod.progress is None or pod.turned_away:
         return StuckPod(pod.name, pod.node, "", pod.waiting, troubled)
     return StuckPod(pod.name, pod.node, str(pod.progress), _why(pod), troubled)
 
 
 def stuck_in(pod: PodView) -> str:
     """Say what a pod is stuck in, the same from one restart of a container to the next."""
-    if pod.progress is None:
+    if pod.progress is None or pod.turned_away:
         return pod.waiting or "not started yet"
     if pod.progress.reason in _NOT_STARTED and not pod.begun:
         return "none of its containers has been started"
