@@ -301,6 +301,14 @@ def test_a_window_that_is_shut_has_an_end_that_is_known(remembers: bool) -> None
     assert (told.as_json() or {})["notBefore"] == format_time(opens)
 
 
+def test_a_node_whose_state_label_is_garbage_is_counted_with_those_that_need_somebody() -> None:
+    holder = build.pod("b0", "holder", holds="hostPath /dev/nvidia0", owner="ReplicaSet")
+    garbage = remembering("c0", 300.0, to="550")
+    garbage = msgspec.structs.replace(garbage, labels={**garbage.labels, names.UPGRADE_STATE: "foo"})
+    told = estimated(remembering("a0", 300.0), remembering("b0", 300.0, to="550"), garbage, done=1, pods=(holder,))
+    assert str(told) == "time left unknown: 2 nodes need somebody (1 HeldDevices, 1 UnknownState)"
+
+
 def test_machines_that_are_away_are_left_out_of_what_the_others_take() -> None:
     away = [msgspec.structs.replace(remembering(f"c{number}", 300.0, to="550"), ready=False) for number in range(2)]
     told = estimated(remembering("a0", 300.0), remembering("b0", 300.0, to="550"), *away, done=1, unavailable=3)

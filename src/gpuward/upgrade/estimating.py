@@ -120,7 +120,8 @@ def estimate(
     """Return how long a policy's rollout still takes; None where none goes on. `held` are those that wait in the queue."""
     under_way = [node for node in nodes if node.standing.in_progress and node.path.node.state in IN_PROGRESS
                  and not node.standing.quarantined]
-    alone = [node.path.hold for node in nodes if not node.waits and node.path.node.state in _ALONE]
+    alone = [node.path.hold for node in nodes
+             if not node.waits and (node.path.node.state in _ALONE or _is_garbage(node.path.hold))]
     reasons = Counter(hold.reason for hold, _ in held.values())
     kinds = Counter[_Kind]()
     stuck = Counter[Reason]()
@@ -256,6 +257,11 @@ def _would_do(found: Estimate, samples: Samples, remaining: Remaining) -> int:
 
     enough = bisect_left(more, True, key=is_in_time)  # the more nodes go on at once, the earlier it is done
     return more[enough] if enough < len(more) else 0
+
+
+def _is_garbage(hold: Hold | None) -> bool:
+    """Tell whether a node is held as its state label has no meaning: it is in none of the states."""
+    return hold is not None and hold.reason is Reason.UNKNOWN_STATE
 
 
 def _is_open_ended(hold: Hold) -> bool:
