@@ -25,7 +25,7 @@ from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.remedies import Remedy, helps, ordinal, outlook, policy_fixes, remedies
-from gpuward.upgrade.remedies.fixes import DecisionFacts, end_pods
+from gpuward.upgrade.remedies.fixes import DecisionFacts, delete_pods, end_pods
 from tests import build
 from tests.build import NOW, PAUSED, cluster, driver_pod, fleet, gpu_pod, hold_of, node, policy, under_way
 from tests.upgrade.test_properties import examples, fleets, policies
@@ -363,6 +363,13 @@ def test_the_finalizer_that_keeps_a_pod_is_named() -> None:
     (told,) = remedies(world.snapshot, world.policy, NOW, world.node)
     assert "finalizer example.com/audit keeps it until whoever set it takes it off" in told.do
     assert told.commands == ("kubectl describe pod driver-550-n0 -n gpu-operator",)
+
+
+def test_a_pod_of_a_gang_is_not_deleted_without_a_word_of_the_others() -> None:
+    alone = gpu_pod("n0", "solo")
+    gang = [gpu_pod("n0", name, gang="pod group team/bert") for name in "ab"]
+    assert "pod group" not in delete_pods([alone]).risk
+    assert delete_pods([alone, *gang]).risk.endswith("; other pods of pod group team/bert may not go on without it")
 
 
 def test_several_pods_that_do_not_end_are_several() -> None:

@@ -161,7 +161,9 @@ def ends(pods: Collection[PodView]) -> str:
     """Say what is lost with pods that end."""
     bare = [str(pod.ref) for pod in pods if pod.owner is None]
     lost = f"this ends the pod{'s: what they have' if len(pods) > 1 else ': what it has'} not saved is lost, emptyDir volumes too"
-    return lost + (f"; no controller starts {', '.join(bare)} again" if bare else "")
+    gangs = list(dict.fromkeys(pod.gang for pod in pods if pod.gang))
+    others = f"; other pods of {listed(gangs, MOST_NAMED)} may not go on without it" if gangs else ""
+    return lost + (f"; no controller starts {', '.join(bare)} again" if bare else "") + others
 
 
 def evicts(pods: Collection[PodView]) -> str:
