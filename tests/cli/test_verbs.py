@@ -220,7 +220,7 @@ async def test_failed_nodes_are_labelled_to_be_tried_again(cluster: Cluster) -> 
         "next: it starts when its turn comes, and `gpuward explain a` says what it waits for",
         "b is tried again (upgrade-failed -> upgrade-required); "
         "next: it starts when its turn comes, and `gpuward explain b` says what it waits for",
-        "c waits for its turn already (upgrade-required): nothing is written",
+        "c is to be upgraded already (upgrade-required), and `gpuward explain c` says what it waits for: nothing is written",
     ]
 
 

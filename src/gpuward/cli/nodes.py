@@ -123,7 +123,8 @@ def _retry(node: NodeView, rollouts: Rollouts) -> Deed:
         told = f"is tried again, after its pods could not be moved: {given_up.cause}; next: {_turn(node)}"
         return Deed(told, names.UPGRADE_REQUESTED, "true", annotation=True)
     if node.state is State.UPGRADE_REQUIRED:
-        return Deed(f"waits for its turn already ({State.UPGRADE_REQUIRED})")
+        asks = f"`gpuward explain {node.name}` says what it waits for"
+        return Deed(f"is to be upgraded already ({State.UPGRADE_REQUIRED}), and {asks}")
     failure = node.record.failure if node.record is not None else None
     # In a pause the operator takes the label of a failed node away; what failed is in its record.
     has_failed = node.state is State.FAILED or (not node.upgrade_label and node.record is not None
