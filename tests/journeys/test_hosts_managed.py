@@ -200,6 +200,35 @@ async def test_a_late_watch_of_pods_lets_no_manager_be_replaced_whose_daemonset_
     await goes_on(stage)
 
 
+@on_stage(gpu_nodes=4)
+async def test_a_version_whose_pods_may_not_be_made_costs_one_host(stage: Stage) -> None:
+    """As for Pod Security here, or a quota."""
+    await with_manager(stage)
+    await stage.label("gpu-3", names.WORKLOAD_CONFIG, "vm-vgpu")
+    await stage.until(lambda: stage.driver("gpu-3") == MANAGED and "gpu-3" in managed(stage))
+    await end(stage, "vm")
+    await stage.rest(30)
+    enforce = "pod-security.kubernetes.io/enforce"
+    await stage.user.patch_merge(resources.NAMESPACES, names.DEFAULT_NAMESPACE, {"metadata": {"labels": {enforce: "restricted"}}})
+    await upgrade(stage, NEW)
+    await stage.rest(600)
+    assert sorted(stage.driver(node) for node in ("gpu-1", "gpu-2", "gpu-3")) == ["", MANAGED, MANAGED]
+    await stage.user.patch_merge(resources.NAMESPACES, names.DEFAULT_NAMESPACE, {"metadata": {"labels": {enforce: None}}})
+    await stage.until(lambda: {stage.driver(node) for node in ("gpu-1", "gpu-2", "gpu-3")} == {NEW}, within=1800)
+
+
+@on_stage(gpu_nodes=4)
+async def test_a_host_that_a_taint_keeps_without_a_manager_keeps_no_other_waiting(stage: Stage) -> None:
+    await with_manager(stage)
+    taint = {"key": "example.com/repair", "effect": "NoSchedule"}
+    await stage.user.patch_merge(resources.NODES, "gpu-3", {"spec": {"taints": [taint]}})
+    await stage.label("gpu-3", names.WORKLOAD_CONFIG, "vm-vgpu")
+    await stage.until(lambda: names.DEPLOY_VGPU_MANAGER in stage.labels("gpu-3"))
+    await upgrade(stage, NEW)
+    await stage.until(lambda: loaded(stage) == [MANAGED, NEW] and managed(stage) == set(HOSTS), within=600)
+    await goes_on(stage)
+
+
 @on_stage(gpu_nodes=3)
 async def test_who_asks_for_ondelete_deletes_by_hand(stage: Stage) -> None:
     await with_manager(stage)

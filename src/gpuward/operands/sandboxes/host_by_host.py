@@ -17,6 +17,7 @@ from gpuward.model.driver import owner_uid
 from gpuward.model.hosts import all_have_newest, former_pods, nodes_of, told_of_use
 from gpuward.model.leaving import leaving_of
 from gpuward.model.snapshot import Snapshot
+from gpuward.model.taints import tolerated
 from gpuward.model.views import DaemonSetView, NodeView, PodView
 from gpuward.operands.changes import Prepared, WantedObject
 from gpuward.operands.driver.unwanted import once_unused
@@ -38,13 +39,14 @@ def by_host(prepared: Sequence[Prepared], snapshot: Snapshot) -> tuple[Prepared,
 
 def replacements(prepared: Iterable[Prepared], snapshot: Snapshot, now: float) -> list[Action]:
     """Delete the next pod that has a former template, from a host that nothing uses, unless one with the new template is not
-    ready, or one is on its way out. Hosts that are not ready are passed over. `prepared` is as rendered.
+    ready or has yet to be made, or one is on its way out. Hosts that are not ready are passed over. `prepared` is as rendered.
     """
     found: list[Action] = []
     leaving = leaving_of(snapshot)
     for ds in _under_way(prepared, snapshot):
         former = [(pod, node) for pod, node in former_pods(ds, snapshot) if node.ready]
-        if any(pod.deleting or not (pod.ready or (pod, node) in former) for pod, node in _on_ready_nodes(ds, snapshot)):
+        if _awaits_pod(ds, snapshot) or any(pod.deleting or not (pod.ready or (pod, node) in former)
+                                            for pod, node in _on_ready_nodes(ds, snapshot)):
             continue
         why = f"DaemonSet {ds.name} has another template, and nothing uses the GPUs of its node"
         for pod, node in sorted(former, key=lambda each: each[0].ready):
@@ -96,6 +98,14 @@ def _under_way(prepared: Iterable[Prepared], snapshot: Snapshot) -> list[DaemonS
               if obj.key[0] == "DaemonSet" and obj.body["spec"].get("updateStrategy") != _ON_DELETE}
     return [ds for ds in snapshot.daemonsets if ds.name in rolled and ds.namespace == snapshot.namespace
             and ds.on_delete and ds.settled and not ds.deleting]
+
+
+def _awaits_pod(ds: DaemonSetView, snapshot: Snapshot) -> bool:
+    """Tell whether a host is to get a pod of a DaemonSet, and has none: what stops it would stop others, too."""
+    return any(node.ready and not node.deleting and ds.node_selector.items() <= node.labels.items()
+               and ds.tolerations is not None and tolerated(node.taints, ds.tolerations)
+               and not any(pod.is_owned_by(ds.uid) for pod in snapshot.pods.get(node.name, ()))
+               for node in snapshot.nodes.values())
 
 
 def _on_ready_nodes(ds: DaemonSetView, snapshot: Snapshot) -> list[tuple[PodView, NodeView]]:
