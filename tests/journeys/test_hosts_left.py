@@ -12,10 +12,10 @@ import pytest
 from gpuward import names
 from gpuward.kube import resources
 from gpuward.sandbox.hosts import VM_RESOURCE
-from tests.journeys.looking import explanation_of, screen_of
-from tests.journeys.stage import OLD, Stage, on_stage
+from tests.journeys.looking import explanation_of, obey, screen_of
+from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_node_workload import HOST, end, run_machine, runs, torn
-from tests.journeys.test_nvidiadriver import condition, label_pools, make, nvidia_driver
+from tests.journeys.test_nvidiadriver import condition, label_pools, make, nvidia_driver, set_driver
 from tests.journeys.test_rolloutpolicy import apply
 from tests.journeys.test_status_screen import shown
 
@@ -169,3 +169,25 @@ async def test_the_drivers_of_hosts_are_shown_by_their_daemonset(stage: Stage) -
     lines = await shown(stage, output="wide")
     assert [line.split() for line in lines if line.startswith("driver of NVIDIADriver a ")] == [
         ["driver", "of", "NVIDIADriver", "a", "2/2", name]]
+
+
+@on_stage(gpu_nodes=3)
+async def test_people_are_told_to_replace_the_driver_of_a_host_whose_nvidiadriver_asks_for_another(stage: Stage) -> None:
+    """Its DaemonSet is OnDelete, as with NVIDIA's operator."""
+    await with_machine(stage)
+    await end(stage, "vm")
+    await set_driver(stage, "a", {"version": NEW})
+    await stage.rest(300)
+    assert [stage.driver(node) for node in HOSTS] == [OLD, OLD]
+    told = "have an older driver for virtual machines than their NVIDIADrivers ask for, and nobody replaces its pod"
+    assert f"warning: gpu-1, gpu-2 {told}: gpuward explain gpu-1" in " ".join(line.strip() for line in await screen_of(stage))
+    for node in HOSTS:
+        [pod] = [pod["metadata"]["name"] for pod in stage.pods(node=node)
+                 if pod["metadata"]["labels"].get(names.COMPONENT_LABEL) == HOST]
+        command = f"kubectl delete pod {pod} -n {names.DEFAULT_NAMESPACE}"
+        assert (f"driver pod {pod} of this host has an older template, and nobody replaces it: once no pod uses the GPUs, "
+                f"`{command}` does") in (await explanation_of(stage, node)).unmanaged
+        await obey(stage, command)
+    await stage.until(lambda: [stage.driver(node) for node in HOSTS] == [NEW, NEW])
+    await stage.rest(30)
+    assert not [line for line in await screen_of(stage) if "older driver" in line]

@@ -64,6 +64,18 @@ def former_pods(ds: DaemonSetView, snapshot: Snapshot) -> list[tuple[PodView, No
             for pod in pods if pod.is_owned_by(ds.uid) and (newest is None or pod.revision != newest.hash)]
 
 
+def outdated_on_hosts(snapshot: Snapshot) -> dict[str, PodView]:
+    """Return the pods, by their nodes, that bring another driver than their NVIDIADrivers ask for by now: their DaemonSets are
+    OnDelete, as with NVIDIA's operator, and nobody but a person replaces them.
+    """
+    found: dict[str, PodView] = {}
+    for ds in snapshot.daemonsets:
+        if is_hosts_daemonset(ds, snapshot.namespace) and ds.settled and not (ds.deleting or ds.drivers_go):
+            same = revisions_of(ds.uid, snapshot.revisions).same
+            found |= {node.name: pod for pod, node in former_pods(ds, snapshot) if same and pod.revision not in same}
+    return found
+
+
 def all_have_newest(ds: DaemonSetView, snapshot: Snapshot) -> bool:
     """Tell whether a DaemonSet's controller would replace no pod. It says so itself for those on nodes that the DaemonSet is for:
     its revisions are watched apart, and what is taken for the newest may be an earlier one. Others have to carry the template's

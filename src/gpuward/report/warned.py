@@ -9,6 +9,7 @@ from shlex import quote
 from gpuward import names
 from gpuward.labels.discovery import SILENCE, is_lost, is_silent
 from gpuward.model.abandoned import WHAT_TO_DO, is_abandoned
+from gpuward.model.hosts import outdated_on_hosts
 from gpuward.model.left_loaded import told_of_left
 from gpuward.model.listing import listed
 from gpuward.model.mig import paused_operands, without_layout
@@ -40,8 +41,8 @@ _CORDON = "until then `kubectl cordon` keeps pods away that would find none"
 def warnings(policies: PoliciesInForce, plan: Plan, snapshot: Snapshot, now: float = math.inf) -> tuple[str, ...]:
     """Return what is to be said of limits that bound nothing, of annotations that cannot be read, of ConfigMaps that pods wait
     for, of nodes that offer GPUs which no driver pod serves or whose driver people took away under pods, of nodes without a
-    device plugin or container toolkit, of labels that skip nothing and annotations that ask for nothing, and of nodes on which
-    discovery sees no GPU, or of which it says nothing.
+    device plugin or container toolkit, of hosts of virtual machines with an older driver, of labels that skip nothing and
+    annotations that ask for nothing, and of nodes on which discovery sees no GPU, or of which it says nothing.
     """
     nodes = [name for name in sorted(plan.nodes) if offers_unserved(name, plan, snapshot)]
     offer = "offers" if len(nodes) == 1 else "offer"
@@ -51,8 +52,8 @@ def warnings(policies: PoliciesInForce, plan: Plan, snapshot: Snapshot, now: flo
     unmade = (message for _, message in told_of_unmounted(unmounted(policies.policy, snapshot), snapshot.namespace))
     of_nodes = (*_taken_away(snapshot), *_without_plugin(policies.policy, plan, snapshot),
                 *_without_toolkit(policies.policy, plan, snapshot), *_without_layout(plan, snapshot, now),
-                *_unskipped(plan, snapshot), *_unasked(plan, snapshot), *_of_kernels(policies, snapshot), *_lost(plan, snapshot),
-                *_silent(plan, snapshot))
+                *_outdated(policies, snapshot), *_unskipped(plan, snapshot), *_unasked(plan, snapshot),
+                *_of_kernels(policies, snapshot), *_lost(plan, snapshot), *_silent(plan, snapshot))
     left = told_of_left(snapshot) if policies.policy.view is None else ()
     return (*settings, *unmade, *told, *of_nodes, *left)
 
@@ -67,6 +68,15 @@ def _taken_away(snapshot: Snapshot) -> Iterator[str]:
     for one in nodes[:1]:
         yield (f"the driver pod of {listed(nodes, _MOST)} is gone under pods that use it, as the label "
                f"{names.DEPLOY_DRIVER}=false says: gpuward explain {one}")
+
+
+def _outdated(policies: PoliciesInForce, snapshot: Snapshot) -> Iterator[str]:
+    left = policies.placing is not None and policies.placing.claims is not None
+    nodes = sorted(outdated_on_hosts(snapshot)) if left else []
+    for one in nodes[:1]:
+        yield (f"{listed(nodes, _MOST)} {'has' if len(nodes) == 1 else 'have'} an older driver for virtual machines than "
+               f"{'its NVIDIADriver asks' if len(nodes) == 1 else 'their NVIDIADrivers ask'} for, and nobody replaces its pod: "
+               f"gpuward explain {one}")
 
 
 def lacks_plugin(node: NodeView, active: ActivePolicy) -> bool:

@@ -7,7 +7,7 @@ from typing import Final
 
 from gpuward import names
 from gpuward.model.driver import has_hosts_driver_labels, is_hosts_driver_pod
-from gpuward.model.hosts import former_pods, machines_on_hosts
+from gpuward.model.hosts import former_pods, machines_on_hosts, outdated_on_hosts
 from gpuward.model.orphans import is_hosts_orphan
 from gpuward.model.owners import FOR_HOSTS, Claim, KeepsOwner, NodeOwner, OwnerConflict, name_of, owner_of
 from gpuward.model.policy import UpgradePolicy
@@ -40,6 +40,9 @@ def _told(node: NodeView, there: Sequence[PodView], snapshot: Snapshot, claims: 
     former = {pod.uid for ds in managers for pod, _ in former_pods(ds, snapshot)}
     if (old := next((pod for pod in drivers if pod.uid in former), None)) is not None:
         yield f"driver pod {old.name} of this host has an older template: it goes once no pod uses the GPUs"
+    if claims is not None and (outdated := outdated_on_hosts(snapshot).get(node.name)) is not None:
+        yield (f"driver pod {outdated.name} of this host has an older template, and nobody replaces it: once no pod uses the "
+               f"GPUs, `kubectl delete pod {outdated.name} -n {outdated.namespace}` does")
     if claims is not None and theirs:
         yield _kept(node, claims)
     if workload_of(node.labels) is Workload.VM_VGPU and not any(pod.ready for pod in drivers):
