@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tests.journeys.stage import Stage, on_stage
-from tests.journeys.test_nvidiadriver import set_driver
+from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from tests.journeys.test_clocks import operate
+from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver, set_driver
 from tests.journeys.test_removed import DEFAULT, MODES, NVIDIADRIVER, installed
 from tests.journeys.test_rolloutpolicy import apply
 from tests.journeys.test_waves import ALL_AT_ONCE, CANARY, on_new
@@ -26,3 +27,29 @@ def test_waves_that_are_written_two_seconds_after_the_driver_let_the_canary_alon
         assert stage.states()["gpu-3"] == "upgrade-required"
 
     scenario()
+
+
+@on_stage(gpu_nodes=4, upgrade=ALL_AT_ONCE)
+async def test_they_count_where_the_operators_clock_is_behind_that_of_the_api_server(stage: Stage) -> None:
+    await stage.installed()
+    await operate(stage, -0.9)
+    await stage.rest(61.95 - stage.clock.now() % 1)
+    await stage.upgrade_to(NEW)
+    await stage.rest(2)
+    await apply(stage, waves=[{**CANARY, "soak": "30m"}])
+    await stage.until(lambda: stage.hold("gpu-2") == "WaveSoaking")
+    assert on_new(stage) == ["gpu-1"]
+
+
+@on_stage(gpu_nodes=4)
+async def test_they_count_for_nodes_that_go_to_a_new_nvidiadriver(stage: Stage) -> None:
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, nvidia_driver("default", ALL_AT_ONCE, default=True))
+    await label_pools(stage, b="gpu-1 gpu-2 gpu-3 gpu-4")
+    await stage.until(lambda: stage.policy_status().get("state") == "ready" and stage.drivers() == [OLD])
+    await stage.rest(60)
+    await make(stage, nvidia_driver("b", ALL_AT_ONCE, version=NEW))
+    await stage.rest(2)
+    await apply(stage, waves=[{**CANARY, "soak": "30m"}])
+    await stage.until(lambda: stage.hold("gpu-2") == "WaveSoaking")
+    assert on_new(stage) == ["gpu-1"]

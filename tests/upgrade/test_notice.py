@@ -237,6 +237,14 @@ def test_a_notice_stands_while_it_is_not_known_for_a_moment_which_driver_comes()
     assert (reason(plan), written(plan)) == (Reason.TEMPLATE_SETTLING, [])
 
 
+def test_a_notice_stands_while_the_very_driver_that_it_is_of_was_made_a_moment_ago() -> None:
+    """As where its DaemonSet was deleted without its pods, and made anew."""
+    found = cluster(build.gpu_pod(), notice=GIVEN)
+    made = tuple(msgspec.structs.replace(each, created=float(int(NOW))) for each in found.revisions)
+    plan = decided(msgspec.structs.replace(found, revisions=made), policy())
+    assert (reason(plan), written(plan)) == (Reason.TEMPLATE_SETTLING, [])
+
+
 @pytest.mark.parametrize(("acknowledge", "other"), [
     (Acknowledge.REQUIRED, Reason.NOTICE_GIVEN), (Acknowledge.OPTIONAL, Reason.DOMAIN_LIMIT)])
 def test_who_does_not_answer_keeps_no_other_domain_waiting(acknowledge: Acknowledge, other: Reason) -> None:

@@ -28,7 +28,7 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.module_holders import holder_daemonsets, module_holders_on
 from gpuward.upgrade.scope import concerns, drives, is_expected, is_to_have_policys, is_unlabelled
 from gpuward.upgrade.staged import next_daemonset, next_images
-from gpuward.upgrade.targets import UNSETTLED, Target, elsewhere, targets_of
+from gpuward.upgrade.targets import AWAITED, UNSETTLED, Target, elsewhere, targets_of
 from gpuward.upgrade.unserved import of_hosts, unserved
 
 
@@ -217,7 +217,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
 def _next_target(node: NodeView, moving: Placement | None, common: RolloutContext) -> Target:
     """Return what a node's driver pod will be where it is moved to."""
     found = next_daemonset(common.snapshot, node, moving, "") if moving is not None else None
-    return UNSETTLED if found is None else common.targets.get(found.uid) or common.elsewhere.get(found.uid, UNSETTLED)
+    return UNSETTLED if found is None else common.targets.get(found.uid) or common.elsewhere.get(found.uid, AWAITED)
 
 
 def _leaving(node: NodeView, pods: Sequence[PodView], record: Record, common: RolloutContext) -> PodView | None:

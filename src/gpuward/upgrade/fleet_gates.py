@@ -32,9 +32,13 @@ written right after it, as by `kubectl apply -f` of a folder."""
 
 
 def just_changed(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
-    """Hold a node for a moment after the driver that it is to get was made or changed."""
+    """Hold a node until the driver that it is to get has been made or changed, and for a moment after that. The clock by which
+    that was noted may be ahead of ours, which is known to a second.
+    """
+    if node.next_target.awaited:
+        return Hold(Plain(Reason.TEMPLATE_SETTLING), node.record.since)
     since = node.next_target.created or node.target_since
-    if not 0 < since <= fleet.now < since + SETTLING:
+    if since <= 0 or abs(fleet.now - since) >= SETTLING:
         return None
     return Hold(Plain(Reason.TEMPLATE_SETTLING), since, since + SETTLING)
 

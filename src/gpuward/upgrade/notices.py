@@ -28,8 +28,10 @@ _ITS_OWN: Final = frozenset({Reason.NOTICE_GIVEN, Reason.NOTICE_UNANSWERED})
 KEPT: Final = _ITS_OWN | {
     Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT, Reason.NO_NODE_MAY_START, Reason.DOMAIN_LIMIT, Reason.DOMAIN_BROKEN,
     Reason.WAVE_LIMIT, Reason.GROWTH_LIMIT, Reason.GANG_AWAITED, Reason.BUDGET_USED_UP, Reason.LEDGER_REFUSED,
-    Reason.WRITE_REFUSED, Reason.WRITE_UNANSWERED, Reason.UNDECIDED, Reason.NODE_NOT_READY}
-"""What a node with a notice may wait for: its answer, limits, its kubelet, and what keeps it from being written to."""
+    Reason.WRITE_REFUSED, Reason.WRITE_UNANSWERED, Reason.UNDECIDED, Reason.NODE_NOT_READY, Reason.TEMPLATE_SETTLING}
+"""What a node with a notice may wait for: its answer, limits, its kubelet, what keeps it from being written to, and the moments
+after the very driver that it was told of was made once more.
+"""
 
 
 def with_notices_taken_back(

@@ -31,6 +31,8 @@ class Target(msgspec.Struct, frozen=True):
     """The number of the template, which grows whenever it is changed; 0 where it is not known."""
     edited: Hold | None = None
     """That somebody else edits the DaemonSet: what it says is nothing to go by."""
+    awaited: bool = False
+    """Whether the DaemonSet is there, and its controller has yet to make the newest revision."""
 
     def of(self, driver: PodView | None) -> Target:
         """Return the target of a driver pod. One of a revision that no watch has shown yet is newer than what is taken for the
@@ -48,6 +50,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 UNSETTLED = Target()
+AWAITED = Target(awaited=True)
 
 
 def elsewhere(moving: Placement | None, *, removing: bool) -> Target | None:
