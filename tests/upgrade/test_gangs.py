@@ -27,6 +27,7 @@ from gpuward.model.waits import Limit
 from gpuward.upgrade import gang_sets
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.fleet import Candidate, Fleet
+from gpuward.upgrade.fleet_gates import SETTLING
 from gpuward.upgrade.remedies import remedies
 from tests import build
 from tests.upgrade import world
@@ -115,6 +116,23 @@ def test_a_node_that_something_else_holds_is_not_waited_for() -> None:
     skipped = replace(fleet.nodes["n1"], labels={**fleet.nodes["n1"].labels, names.UPGRADE_SKIP: "true"})
     fleet = replace(fleet, nodes={**fleet.nodes, "n1": skipped})
     assert starts(fleet, rules(2)) == {"n0"}
+
+
+def test_a_node_whose_driver_was_made_a_second_later_is_waited_for() -> None:
+    """As where precompiled drivers for two kernels are written one after the other."""
+    fleet = running({"n0": "a", "n1": "a"}, 2)
+    made = tuple(replace(each, created=build.NOW - SETTLING) for each in fleet.revisions)
+    later = tuple(replace(each, owner_uid="uid-later", created=each.created + 1) for each in made)
+    ours = build.driver_pod("n1")
+    assert ours.owner is not None
+    others = [pod for pod in fleet.pods["n1"] if pod.name != ours.name]
+    moved = replace(ours, owner=replace(ours.owner, uid="uid-later"))
+    fleet = replace(world.with_pods(fleet, "n1", [moved, *others]), revisions=(*made, *later),
+                    daemonsets=(*fleet.daemonsets, build.daemonset(name="later", uid="uid-later")))
+    plan = decide(fleet, rules(2), build.NOW)
+    assert (started(plan), plan.wake_at) == (set(), build.NOW + 1)
+    assert plan.holds["n0"].what == GangAwaited("Job ml/a", ("n1",), 1, "n1", Reason.TEMPLATE_SETTLING)
+    assert starts(fleet, rules(2), build.NOW + 1) == {"n0", "n1"}
 
 
 def test_a_node_about_which_nothing_can_be_decided_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

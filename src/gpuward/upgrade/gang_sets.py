@@ -184,12 +184,13 @@ class GangSets:
 
     def _until(self, hold: Hold | None, fleet: Fleet) -> float | None:
         """Return until when there may come to be room: while nodes are under way, and have been for no longer than a gang is
-        spared. Bringing images somewhere ends by itself, and so does the patience with which a node waits until it is idle.
+        spared. Bringing images somewhere ends by itself, and so do the patience with which a node waits until it is idle and
+        the first moments of a new driver.
         """
         settings = self._policy.rollout.gangs
         if settings is None or (hold is not None and hold.reason is Reason.IMAGE_NOT_STAGED):
             return None
-        if hold is not None and hold.reason is Reason.IDLE_AWAITED:
+        if hold is not None and hold.reason in (Reason.IDLE_AWAITED, Reason.TEMPLATE_SETTLING):
             return hold.until
         if self._latest[0] is not fleet.in_progress:
             begun = (fleet.gangs.begun.get(name, 0.0) for name in fleet.in_progress)
