@@ -256,3 +256,22 @@ async def test_another_vfio_manager_comes_to_hosts_that_nobody_uses(stage: Stage
 def vfio_pods(stage: Stage) -> dict[str, str]:
     return {pod["spec"].get("nodeName", ""): pod["metadata"]["uid"] for pod in stage.pods()
             if pod["metadata"]["labels"].get("name") == names.VFIO_MANAGER_APP}
+
+
+@on_stage(gpu_nodes=4)
+async def test_a_host_that_a_taint_would_leave_without_a_manager_keeps_the_one_it_has(stage: Stage) -> None:
+    await with_manager(stage)
+    taint = {"key": "example.com/repair", "effect": "NoSchedule"}
+    await stage.user.patch_merge(resources.NODES, "gpu-2", {"spec": {"taints": [taint]}})
+    await stage.label("gpu-3", names.WORKLOAD_CONFIG, "vm-vgpu")
+    await stage.until(lambda: stage.driver("gpu-3") == MANAGED and "gpu-3" in managed(stage))
+    await upgrade(stage, NEW)
+    await stage.until(lambda: stage.driver("gpu-3") == NEW, within=600)
+    await stage.rest(600)
+    assert (loaded(stage), torn(stage)) == ([MANAGED, MANAGED], [])
+    told = (await explanation_of(stage, "gpu-2")).unmanaged
+    assert "has an older template: it stays while taint example.com/repair:NoSchedule keeps the next one away" in told
+    await stage.user.patch_merge(resources.NODES, "gpu-2", {"spec": {"taints": None}})
+    await stage.until(lambda: loaded(stage) == [MANAGED, NEW], within=600)
+    await end(stage, "vm")
+    await stage.until(lambda: loaded(stage) == [NEW, NEW] and strategy(stage) == "RollingUpdate", within=600)

@@ -12,6 +12,7 @@ from gpuward import names
 from gpuward.model.driver import is_hosts_daemonset, is_hosts_driver_pod, revisions_of
 from gpuward.model.owners import Claim
 from gpuward.model.snapshot import Snapshot
+from gpuward.model.taints import Taint, tolerated
 from gpuward.model.views import DaemonSetView, NodeView, PodView, Ref
 from gpuward.model.workloads import WorkloadKeeper, Workloads
 
@@ -87,13 +88,21 @@ def all_have_newest(ds: DaemonSetView, snapshot: Snapshot) -> bool:
                                       for pod in pods if pod.is_owned_by(ds.uid))
 
 
+def kept_away_by(ds: DaemonSetView, node: NodeView) -> Taint | None:
+    """Return a taint of a node that a DaemonSet's pods do not tolerate: one that is deleted there would not come again."""
+    if ds.tolerations is None:
+        return None
+    return next((taint for taint in node.taints if not tolerated((taint,), ds.tolerations)), None)
+
+
 def told_of_use(ds: DaemonSetView, snapshot: Snapshot) -> str:
-    """Say which of the pods that a DaemonSet's controller would replace are in use, and by whom."""
+    """Say which of the pods that a DaemonSet's controller would replace are in use, and by whom, or else what taint keeps one."""
     keeper = WorkloadKeeper(snapshot, _NOBODYS)
     used = [(node.name, users) for _, node in former_pods(ds, snapshot)
             if (users := keeper.users(node, snapshot.pods.get(node.name, ())))]
     if not used:
-        return ""
+        kept = ((node.name, taint) for _, node in former_pods(ds, snapshot) if (taint := kept_away_by(ds, node)) is not None)
+        return next((f"; that on {node} stays while taint {taint} keeps the next one away" for node, taint in kept), "")
     node, users = used[0]
     return f"; that on {node} is used by pod {min(users)}" + (f", and {len(used) - 1} more are used" if used[1:] else "")
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from gpuward import names
 from gpuward.model.driver import has_hosts_driver_labels, is_hosts_driver_pod
-from gpuward.model.hosts import former_pods, machines_on_hosts, outdated_on_hosts
+from gpuward.model.hosts import former_pods, kept_away_by, machines_on_hosts, outdated_on_hosts
 from gpuward.model.orphans import is_hosts_orphan
 from gpuward.model.owners import FOR_HOSTS, Claim, KeepsOwner, NodeOwner, OwnerConflict, name_of, owner_of
 from gpuward.model.policy import UpgradePolicy
@@ -36,10 +36,12 @@ def _told(node: NodeView, there: Sequence[PodView], snapshot: Snapshot, claims: 
     theirs = any(is_hosts_driver_pod(pod, snapshot.namespace) for pod in drivers)
     if managed and theirs and (used := machines_on_hosts(snapshot)) is not None:
         yield f"it keeps the driver of NVIDIADrivers, as all such hosts do, {used}"
-    managers = (ds for ds in snapshot.daemonsets if ds.name == names.VGPU_MANAGER_APP and ds.namespace == snapshot.namespace)
+    managers = [ds for ds in snapshot.daemonsets if ds.name == names.VGPU_MANAGER_APP and ds.namespace == snapshot.namespace]
     former = {pod.uid for ds in managers for pod, _ in former_pods(ds, snapshot)}
     if (old := next((pod for pod in drivers if pod.uid in former), None)) is not None:
-        yield f"driver pod {old.name} of this host has an older template: it goes once no pod uses the GPUs"
+        kept = next((taint for ds in managers if (taint := kept_away_by(ds, node)) is not None), None)
+        until = "goes once no pod uses the GPUs" if kept is None else f"stays while taint {kept} keeps the next one away"
+        yield f"driver pod {old.name} of this host has an older template: it {until}"
     if claims is not None and (outdated := outdated_on_hosts(snapshot).get(node.name)) is not None:
         yield (f"driver pod {outdated.name} of this host has an older template, and nobody replaces it: once no pod uses the "
                f"GPUs, `kubectl delete pod {outdated.name} -n {outdated.namespace}` does")

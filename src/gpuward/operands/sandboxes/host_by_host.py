@@ -14,10 +14,9 @@ import msgspec
 from gpuward.labels import cordons
 from gpuward.model.actions import Action
 from gpuward.model.driver import owner_uid
-from gpuward.model.hosts import all_have_newest, former_pods, nodes_of, told_of_use
+from gpuward.model.hosts import all_have_newest, former_pods, kept_away_by, nodes_of, told_of_use
 from gpuward.model.leaving import leaving_of
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.taints import tolerated
 from gpuward.model.views import DaemonSetView, NodeView, PodView
 from gpuward.operands.changes import Prepared, WantedObject
 from gpuward.operands.driver.unwanted import once_unused
@@ -39,7 +38,8 @@ def by_host(prepared: Sequence[Prepared], snapshot: Snapshot) -> tuple[Prepared,
 
 def replacements(prepared: Iterable[Prepared], snapshot: Snapshot, now: float) -> list[Action]:
     """Delete the next pod that has a former template, from a host that nothing uses, unless one with the new template is not
-    ready or has yet to be made, or one is on its way out. Hosts that are not ready are passed over. `prepared` is as rendered.
+    ready or has yet to be made, or one is on its way out. Hosts that are not ready are passed over, and those whose taints would
+    keep the new pod away. `prepared` is as rendered.
     """
     found: list[Action] = []
     leaving = leaving_of(snapshot)
@@ -50,7 +50,7 @@ def replacements(prepared: Iterable[Prepared], snapshot: Snapshot, now: float) -
             continue
         why = f"DaemonSet {ds.name} has another template, and nothing uses the GPUs of its node"
         for pod, node in sorted(former, key=lambda each: each[0].ready):
-            if (delete := once_unused(pod, node, snapshot, why)) is not None:
+            if not kept_away_by(ds, node) and (delete := once_unused(pod, node, snapshot, why)) is not None:
                 action = cordons.hand_over(delete, node, snapshot.pods.get(node.name, ()), leaving, now)
                 found += [action] if action is not None else []
                 break
@@ -103,7 +103,7 @@ def _under_way(prepared: Iterable[Prepared], snapshot: Snapshot) -> list[DaemonS
 def _awaits_pod(ds: DaemonSetView, snapshot: Snapshot) -> bool:
     """Tell whether a host is to get a pod of a DaemonSet, and has none: what stops it would stop others, too."""
     return any(node.ready and not node.deleting and ds.node_selector.items() <= node.labels.items()
-               and ds.tolerations is not None and tolerated(node.taints, ds.tolerations)
+               and ds.tolerations is not None and not kept_away_by(ds, node)
                and not any(pod.is_owned_by(ds.uid) for pod in snapshot.pods.get(node.name, ()))
                for node in snapshot.nodes.values())
 
