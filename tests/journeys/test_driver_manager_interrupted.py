@@ -10,6 +10,7 @@ import pytest
 
 from gpuward import names
 from gpuward.kube import resources
+from kubesandbox.sim.kubelet import TERMINATION_SECONDS
 from kubesandbox.sim.objects import is_terminating
 from kubesandbox.store import Event
 from tests.journeys.stage import NEW, POLICY, Stage, on_stage
@@ -39,6 +40,13 @@ async def replaced(stage: Stage) -> None:
     await stage.user.delete(resources.PODS, pod["metadata"]["name"], names.DEFAULT_NAMESPACE)
 
 
+async def are_slow_to_end(stage: Stage) -> None:
+    """Let workloads keep a driver manager at work until a new driver has settled."""
+    for pod in stage.workload_pods():
+        slow = {"metadata": {"annotations": {TERMINATION_SECONDS: "20"}}}
+        await stage.user.patch_merge(resources.PODS, pod["metadata"]["name"], slow, pod["metadata"]["namespace"])
+
+
 async def draining(stage: Stage, ask: Ask, *, version: str = NEW) -> None:
     """Have a driver pod replaced by hand while upgrades are off, until its driver manager has cordoned the node."""
     if ask is of_nvidia_driver:
@@ -46,6 +54,7 @@ async def draining(stage: Stage, ask: Ask, *, version: str = NEW) -> None:
     else:
         await stage.installed()
         await with_workloads(stage)
+    await are_slow_to_end(stage)
     await ask(stage, version, False)
     await stage.rest(30)
     await replaced(stage)
@@ -129,6 +138,7 @@ async def test_a_node_that_is_to_have_no_driver_meanwhile_is_given_back(stage: S
 async def test_a_cordon_that_a_person_made_before_stays(stage: Stage) -> None:
     await stage.installed()
     await with_workloads(stage)
+    await are_slow_to_end(stage)
     await of_policy(stage, NEW, False)
     await stage.rest(30)
     cordon_as(stage, "gpu-1", "kubectl-cordon")

@@ -24,7 +24,7 @@ GATE_OF: Mapping[Reason, str] = {
     Reason.DRIVER_POD_MISSING: "driver_pod_missing",
     Reason.DRIVER_UNPLACED: "driver_pod_missing",
     Reason.TWO_DRIVER_PODS: "two_driver_pods",
-    Reason.TEMPLATE_SETTLING: "template_settling",
+    Reason.TEMPLATE_SETTLING: "just_changed",
     Reason.TEMPLATE_EDITED: "template_settling",
     Reason.VALIDATION_OFF: "validation_off",
     Reason.IMAGE_MISSING: "image_missing",
