@@ -30,6 +30,13 @@ def condition(plane: Plane) -> str:
     return next((one["reason"] for one in found if one["status"] == "True"), "")
 
 
+def are_back(plane: Plane) -> bool:
+    """Tell whether every node has the ClusterPolicy's driver, and is done with it."""
+    pods = plane.get("pods", "-n", names.DEFAULT_NAMESPACE, "-l", f"app={names.DRIVER_APP}")["items"]
+    states = [node["metadata"]["labels"].get(names.UPGRADE_STATE) for node in plane.get("nodes")["items"]]
+    return len(pods) == NODES == states.count("upgrade-done")
+
+
 @pytest.fixture
 def left(installed: Plane) -> Iterator[Plane]:
     """Leave the drivers to NVIDIADrivers, and take them back at the end."""
@@ -39,6 +46,7 @@ def left(installed: Plane) -> Iterator[Plane]:
     finally:
         installed.kubectl("delete", "nvidiadriver", "--all")
         installed.change_policy(useNvidiaDriverCRD=False)
+        eventually("the ClusterPolicy's drivers to be back", lambda: are_back(installed))
         installed.policy_ready()
 
 
