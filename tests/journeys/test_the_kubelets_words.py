@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-import io
-from contextlib import redirect_stdout
-
 from gpuward import names
-from gpuward.cli.explain import show
-from gpuward.cli.leader import Leader
 from gpuward.kube import resources
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.sim.kubelet import TERMINATION_SECONDS
-from tests.journeys.looking import explanation_of
 from tests.journeys.stage import Object, Stage, on_stage
-
-
-async def explained(stage: Stage, node: str) -> str:
-    """Return what `gpuward explain` prints of a node."""
-    found, out = await explanation_of(stage, node), io.StringIO()
-    with redirect_stdout(out):
-        show(found, Leader("operator here", found.now))
-    return out.getvalue()
+from tests.journeys.test_explained import explained
 
 
 @on_stage(gpu_nodes=1)
