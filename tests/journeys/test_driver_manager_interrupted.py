@@ -134,6 +134,36 @@ async def test_a_node_that_is_to_have_no_driver_meanwhile_is_given_back(stage: S
     assert torn(stage) == []
 
 
+async def switch_off(stage: Stage) -> None:
+    await stage.patch_policy("driver/enabled", False)
+
+
+async def have_its_own(stage: Stage) -> None:
+    await stage.label("gpu-1", names.DEPLOY_DRIVER, "pre-installed")
+
+
+async def delete_its_driver(stage: Stage) -> None:
+    await stage.user.delete(resources.NVIDIA_DRIVERS, "default", None)
+
+
+@pytest.mark.parametrize(
+    ("ask", "end"), [(of_policy, switch_off), (of_policy, have_its_own), (of_nvidia_driver, delete_its_driver)])
+def test_operands_that_one_has_paused_come_back_where_no_other_comes(ask: Ask, end: Callable[[Stage], Awaitable[None]]) -> None:
+    """NVIDIA's leaves no note of what it has paused; it is killed with its pod."""
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await draining(stage, ask)
+        plugin = names.DEPLOY_PREFIX + "device-plugin"
+        assert stage.labels("gpu-1")[plugin] == "paused-for-driver-upgrade"
+        await end(stage)
+        await stage.until(lambda: not driver_pods(stage, "gpu-1"))
+        await stage.rest(60)
+        assert (stage.labels("gpu-1")[plugin], torn(stage), stage.cordoned("gpu-1")) == ("true", [], False)
+        assert names.DRIVER_MANAGER_PAUSE not in stage.sandbox.store.get("nodes", None, "gpu-1")["metadata"]["annotations"]
+
+    story()
+
+
 @on_stage(gpu_nodes=1)
 async def test_a_cordon_that_a_person_made_before_stays(stage: Stage) -> None:
     await stage.installed()

@@ -12,7 +12,7 @@ from gpuward import names
 from gpuward.model.actions import PatchNode
 from gpuward.model.cordons import is_driver_managers, is_of_nvidias, is_somebody_elses
 from gpuward.model.driver import is_driver_daemonset, is_driver_pod, is_hosts_daemonset, is_hosts_driver_pod, owner_uid
-from gpuward.model.pauses import labels_noted, restore_labels
+from gpuward.model.pauses import labels_noted, note_of, restore_labels
 from gpuward.model.record import CordonOwner
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST, State
@@ -50,8 +50,11 @@ class DriverManagers:
         if not self.left_anything(node):
             return patch
         there = [pod for pod in pods if not pod.finished and self._has_one(pod)]
-        gone = not there and not selecting(self._daemonsets, node.labels)
+        comes = bool(selecting(self._daemonsets, node.labels))
+        gone = not there and not comes
         serves = bool(there) and all(pod.ready and not pod.deleting for pod in there)
+        if there and not comes and not serves and names.DRIVER_MANAGER_PAUSE not in node.annotations and _restored(node):
+            return _noting(patch, node)
         ended = serves and node.state in _BEFORE_ADMISSION
         back = ended or (serves and node.state in _REPLACED)
         labels = _paused(node) if gone else _restored(node) if back else {}
@@ -85,6 +88,19 @@ def _restored(node: NodeView) -> dict[str, str]:
 
 def _is_upgrades(node: NodeView) -> bool:
     return node.record is not None and node.record.cordon is CordonOwner.GPUWARD
+
+
+def _noting(patch: PatchNode | None, node: NodeView) -> PatchNode:
+    """Note whose the pause is, where the driver manager that may have made it goes for good with its pod: NVIDIA's leaves no
+    note, and once it has gone nothing tells its pause from one that a person made.
+    """
+    base = patch or PatchNode(node.ref, has_annotations=node.has_annotations, why="its driver manager goes before it has ended")
+    return msgspec.structs.replace(
+        base,
+        annotations={**base.annotations, names.DRIVER_MANAGER_PAUSE: note_of(())},
+        expect_labels={**{key: node.labels[key] for key in _restored(node)}, **base.expect_labels},
+        expect_annotations={**base.expect_annotations, names.DRIVER_MANAGER_PAUSE: None},
+    )
 
 
 def _with(patch: PatchNode | None, node: NodeView, pods: Sequence[PodView], labels: Mapping[str, str], *, lift: bool,
