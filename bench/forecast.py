@@ -1,6 +1,6 @@
 """Measure how good the forecasts of `gpuward rehearse` are, and of the operator's estimate: over rollouts that are drawn by seed.
 
-    uv run python -m bench.forecast [--clusters 10] [--rollouts 12] [--runs 9] [--seed 0]
+    uv run python -m bench.forecast [--clusters 10] [--rollouts 12] [--runs 9] [--seed 0] [--jobs 2]
 
 Each cluster is drawn: its nodes, how many are upgraded at once, whether pods with GPUs run there. It is captured, and its rollout
 played in the sandbox several times, each time with other durations. Each of these plays is a rollout that comes about; what was
@@ -10,9 +10,12 @@ true of them, but for the draw: wrong medians make a wrong forecast, and are not
 
 from __future__ import annotations
 
+import multiprocessing
 import statistics
 import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
 from random import Random
 
 import click
@@ -144,18 +147,19 @@ def _line(what: str, errors: Iterable[float], within: float) -> str:
 @click.option("--rollouts", default=12, show_default=True, help="Rollouts of each.")
 @click.option("--runs", default=9, show_default=True, help="Runs of which a forecast is made; fewer than rollouts.")
 @click.option("--seed", default=0, show_default=True, help="Draws the clusters.")
-def main(clusters: int, rollouts: int, runs: int, seed: int) -> None:
+@click.option("--jobs", default=2, show_default=True, help="How many processes play.")
+def main(clusters: int, rollouts: int, runs: int, seed: int, jobs: int) -> None:
     """Compare drawn rollouts with their forecasts."""
-    used, random, found = time.process_time(), Random(seed), list[Compared]()
-    for _ in range(clusters):
-        cluster = drawn(random)
-        made = plays(cluster, rollouts)
-        for number, rollout in enumerate(made):
-            others = [made[(number + more) % rollouts].run for more in range(1, runs + 1)]
-            found.append(compared(rollout, others))
-        click.echo(f"{cluster}: {_line('before the start', (one.eta for one in found[-rollouts:]), 0.2)}")
+    began, random, found = time.monotonic(), Random(seed), list[Compared]()
+    many = [drawn(random) for _ in range(clusters)]
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        for cluster, made in zip(many, pool.map(plays, many, repeat(rollouts)), strict=True):
+            for number, rollout in enumerate(made):
+                others = [made[(number + more) % rollouts].run for more in range(1, runs + 1)]
+                found.append(compared(rollout, others))
+            click.echo(f"{cluster}: {_line('before the start', (one.eta for one in found[-rollouts:]), 0.2)}")
     still = [one for one in found if one.undisturbed]
-    click.echo(f"{len(found)} rollouts of {clusters} clusters, {time.process_time() - used:.0f} CPU s")
+    click.echo(f"{len(found)} rollouts of {clusters} clusters, {time.monotonic() - began:.0f} s")
     click.echo(_line("ETA before the start", (one.eta for one in found), 0.2))
     click.echo(_line(f"ETA once {FEW} nodes are done", (one.later for one in found if one.later is not None), 0.1))
     covered = [sum(each) / len(found) for each in zip(*(one.covered for one in found), strict=True)]

@@ -143,7 +143,7 @@ async def have_its_own(stage: Stage) -> None:
 
 
 async def delete_its_driver(stage: Stage) -> None:
-    await stage.user.delete(resources.NVIDIA_DRIVERS, "default", None)
+    await stage.user.delete(resources.NVIDIA_DRIVERS, "default")
 
 
 @pytest.mark.parametrize(

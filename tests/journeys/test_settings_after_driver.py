@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from gpuward.kube import resources
+from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
 from tests.journeys.test_clocks import operate
 from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver, set_driver
 from tests.journeys.test_removed import DEFAULT, MODES, NVIDIADRIVER, installed
@@ -53,3 +59,59 @@ async def test_they_count_for_nodes_that_go_to_a_new_nvidiadriver(stage: Stage) 
     await apply(stage, waves=[{**CANARY, "soak": "30m"}])
     await stage.until(lambda: stage.hold("gpu-2") == "WaveSoaking")
     assert on_new(stage) == ["gpu-1"]
+
+
+async def turn_on(stage: Stage, mode: str) -> None:
+    """Ask for another driver while upgrades are off, and turn them on a minute later."""
+    await limited(stage, mode, {"autoUpgrade": False})
+    await ask(stage, mode)
+    await stage.rest(60)
+    await limited(stage, mode, {"autoUpgrade": True})
+
+
+async def raise_the_limit(stage: Stage, mode: str) -> None:
+    """Ask for another driver where no node may be unavailable, and let all of them be so a minute later."""
+    await limited(stage, mode, {"maxUnavailable": 0})
+    await ask(stage, mode)
+    await stage.rest(60)
+    await limited(stage, mode, {"maxUnavailable": "100%"})
+
+
+async def limited(stage: Stage, mode: str, limits: dict[str, Any]) -> None:
+    if mode == NVIDIADRIVER:
+        await set_driver(stage, DEFAULT, {"upgradePolicy": limits})
+    else:
+        await stage.user.patch_merge(resources.CLUSTER_POLICIES, POLICY, {"spec": {"driver": {"upgradePolicy": limits}}})
+
+
+@MODES
+@pytest.mark.parametrize("edit", [turn_on, raise_the_limit])
+def test_they_count_after_an_edit_of_the_upgrade_policy(edit: Callable[[Stage, str], Awaitable[None]], mode: str) -> None:
+    @on_stage(gpu_nodes=4, upgrade=ALL_AT_ONCE)
+    async def scenario(stage: Stage) -> None:
+        await installed(stage, mode, out=4)
+        if mode == NVIDIADRIVER:
+            await set_driver(stage, DEFAULT, {"upgradePolicy": ALL_AT_ONCE})
+        (old,) = stage.drivers()
+        await edit(stage, mode)
+        await stage.rest(2)
+        await apply(stage, waves=[{**CANARY, "soak": "30m"}])
+        await stage.until(lambda: stage.hold("gpu-2") == "WaveSoaking")
+        assert on_new(stage, old) == ["gpu-1"]
+
+    scenario()
+
+
+@on_stage(gpu_nodes=4, upgrade={**ALL_AT_ONCE, "maxUnavailable": "25%"})
+async def test_they_count_where_a_driver_is_taken_back(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.finished(NEW))
+    await stage.rest(60)
+    await limited(stage, "ClusterPolicy", ALL_AT_ONCE)
+    await stage.rest(60)
+    await stage.upgrade_to(OLD)
+    await stage.rest(2)
+    await apply(stage, waves=[{**CANARY, "soak": "30m"}])
+    await stage.until(lambda: stage.hold("gpu-2") == "WaveSoaking")
+    assert on_new(stage, NEW) == ["gpu-1"]

@@ -95,7 +95,7 @@ class Operator:
         self._acting, self.clock = acting, clock
         self._led = False
         self.metrics = Metrics(self.leads, client.stats)
-        self.policies = PolicyReader()
+        self.policies = PolicyReader(clock.now)
         self.cluster = Cluster(client, settings.namespace, random=random, report=self._report)
         clock.moved = self.cluster.touch
         self.events = EventRecorder(client, now=clock.now, random=random, report=self._report_events)

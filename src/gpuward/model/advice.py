@@ -45,8 +45,9 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "Nothing, while upgrades are on: another one takes its place when the node is upgraded. While they are off, deleting the "
         "pod replaces it at once, under whatever uses its driver."),
     Reason.TEMPLATE_SETTLING: Advice(
-        Act.NO, "The DaemonSet has just got a new template. Its controller has not made a revision of it yet, or has made it "
-        "less than 3 seconds ago: nobody starts before that, as a RolloutPolicy may be written right after the driver.",
+        Act.NO, "The DaemonSet has just got a new template, or settings of the driver have just been changed. The DaemonSet's "
+        "controller has not made a revision of the template yet, or the change was made less than 3 seconds ago: nobody starts "
+        "before that, as a RolloutPolicy may be written right after it.",
         "If it lasts for minutes, look at kube-controller-manager: no DaemonSet of the cluster is being taken care of."),
     Reason.TEMPLATE_EDITED: Advice(
         Act.ROLLOUT, "Somebody else edits a driver DaemonSet again and again, or holds it. Nothing is decided by what it says "

@@ -92,6 +92,8 @@ class UpgradePolicy(msgspec.Struct, frozen=True):
     """Whether this is only about nodes that no NVIDIADriver owns, or one that is gone."""
     asked: str = ""
     """The field manager that changed the driver's settings last, where managedFields tell."""
+    edited: float = 0.0
+    """When somebody changed the driver's settings or this policy, as far as this process has seen it; 0 where it has not."""
     rollout: RolloutSettings = RolloutSettings()
     placing: Placing | None = None
     """What decides where nodes' drivers come from; None where every driver comes from the same DaemonSet."""

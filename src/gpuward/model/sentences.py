@@ -22,7 +22,7 @@ SENTENCES: dict[Reason, str] = {
     "driver pod{then}",
     Reason.KERNEL_UNKNOWN: "this node {then}: the label {label}, by which precompiled drivers are chosen, {says}",
     Reason.TEMPLATE_SETTLING:
-        "the driver DaemonSet has just changed: waits for its controller, and 3 seconds for settings that are written with it",
+        "the driver, or a setting of it, has just changed: waits for its controller, and 3 seconds for what is written with it",
     Reason.TEMPLATE_EDITED: "{by} edits DaemonSet {daemonset}, which is gpuward's: no node is upgraded by what it says",
     Reason.VALIDATION_OFF: "no validator gets ready here: a label nvidia.com/gpu.deploy.* keeps it, or what it needs, away",
     Reason.IMAGE_MISSING: "keeps its driver, as the image of the one that it should have is missing: {image} ({said})",

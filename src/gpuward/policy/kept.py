@@ -69,9 +69,10 @@ def remember(upgrades: UpgradePolicy, *, labels: LabelSettings | None = None, cl
         aborted=None, approved_plan=None, analysis=usual.analysis,
         begun=usual.begun)  # nothing starts while the settings cannot be followed
     valid = msgspec.structs.replace(
-        upgrades, admit=True, invalid="", absent="", asked="", rollout=settings, placing=None, workloads=None,
+        upgrades, admit=True, invalid="", absent="", asked="", edited=0.0, rollout=settings, placing=None, workloads=None,
         switches=Switches())
     stored = msgspec.to_builtins(valid, str_keys=True)
+    del stored["edited"]
     rest = {key: one for key, one in (("labels", labels), ("claim", claim)) if one is not None}
     return msgspec.json.encode(stored | {"version": VERSION} | rest).decode()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -20,6 +20,7 @@ from gpuward.model.views import NodeView, PolicyView
 from gpuward.policy import words
 from gpuward.policy.activedriver import ActiveDriver, read_driver
 from gpuward.policy.clusterpolicy import ActivePolicy, ClusterPolicyReader
+from gpuward.policy.edits import Edits
 from gpuward.policy.moving import nobodys_that_move, with_unsettled
 from gpuward.policy.removing import gone_policies, paused_for_machines, removing, under
 from gpuward.policy.rolloutpolicy import ActiveRollout, annotation
@@ -149,9 +150,10 @@ class _Owners:
 
 
 class PolicyReader:
-    """Read the policies of snapshots, decoding each version of each spec once."""
+    """Read the policies of snapshots, decoding each version of each spec once. With a clock it notes when people edit them."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] | None = None) -> None:
+        self._edits = Edits(now) if now is not None else None
         self._cluster_policies = ClusterPolicyReader()
         self._owners, self._wanted = _Owners(), _Owners()
         self._typed = TypedOnce(NVIDIADriver, validate.nvidia_driver)
@@ -166,9 +168,12 @@ class PolicyReader:
 
     def _look(self, snapshot: Snapshot) -> PoliciesInForce:
         policy = self._cluster_policies.read(snapshot)
+        if self._edits is not None:
+            policy = self._edits.noted(policy, "spec", "driver")
         before, self._read = self._read, {}
         every = tuple(self._driver(view, policy.rollout, before) for view in snapshot.drivers)
-        active = tuple(each for each in every if not each.view.deleting)
+        active = tuple(self._edits.noted(each, "spec") if self._edits is not None else each
+                       for each in every if not each.view.deleting)
         known = "NVIDIADriver" not in snapshot.unlisted
         departed = tuple(self._driver(view, policy.rollout, before) for view in snapshot.departed)
         self._typed.forget_all_but((*snapshot.drivers, *snapshot.departed))

@@ -27,20 +27,19 @@ from gpuward.upgrade.staged import staging_hold
 from gpuward.upgrade.wave_gates import growth_limit, plan_differs, rollout_aborted, wave_limit, wave_waits
 
 SETTLING: Final = 4.0
-"""Seconds for which nobody starts after a change of drivers, whose time is known in whole ones: settings of the rollout may be
-written right after it, as by `kubectl apply -f` of a folder."""
+"""Seconds for which nobody starts after a change of drivers or of their policy, whose time is known in whole ones: settings of
+the rollout may be written right after it, as by `kubectl apply -f` of a folder."""
 
 
 def just_changed(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
-    """Hold a node until the driver that it is to get has been made or changed, and for a moment after that. The clock by which
-    that was noted may be ahead of ours, which is known to a second.
+    """Hold a node until the driver that it is to get has been made or changed, and for a moment after that, and after an edit of
+    its policy. The clock by which that was noted may be ahead of ours, which is known to a second.
     """
     if node.next_target.awaited:
         return Hold(Plain(Reason.TEMPLATE_SETTLING), node.record.since)
-    since = node.next_target.created or node.target_since
-    if since <= 0 or abs(fleet.now - since) >= SETTLING:
-        return None
-    return Hold(Plain(Reason.TEMPLATE_SETTLING), since, since + SETTLING)
+    changes = (node.next_target.created or node.target_since, policy.edited)
+    since = max((at for at in changes if at > 0 and abs(fleet.now - at) < SETTLING), default=0.0)
+    return Hold(Plain(Reason.TEMPLATE_SETTLING), since, since + SETTLING) if since else None
 
 
 def failure_budget(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
