@@ -455,3 +455,28 @@ async def test_an_answer_that_failed_once_keeps_no_image_away(stage: Stage) -> N
     await stage.rest(120)
     assert len(failed) == 1
     assert (len(remembered(stage)), staging_pods(stage)) == (2, [])
+
+
+@on_stage(gpu_nodes=2)
+async def test_an_answer_that_failed_once_keeps_nothing_remembered(stage: Stage) -> None:
+    """The driver is taken back: the node's state is written, the API server says otherwise, and nothing else is to be written."""
+    failed: list[str] = []
+
+    def interfere(request: Request, proceed: Proceed) -> Answer | Stream:
+        done = proceed()
+        mine = (request.method, request.path) == ("PATCH", "/api/v1/nodes/gpu-1") and State.DONE in str(request.body)
+        if failed or not mine:
+            return done
+        failed.append(str(request.body))
+        return refusal(ServerError("request did not complete within the allotted timeout"))
+
+    await stage.installed()
+    await apply(stage, prestage=IMAGE, windows=[window(3600, 7200)])
+    await stage.rest(5)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: len(remembered(stage)) == 2 and not staging_pods(stage))
+    stage.transport.interfere = interfere
+    await stage.upgrade_to(OLD)
+    await stage.until(lambda: stage.all_are(State.DONE))
+    await stage.rest(120)
+    assert (len(failed), remembered(stage)) == (1, [])

@@ -22,6 +22,7 @@ from gpuward.model.states import AT_REST, State
 from gpuward.model.views import NodeView, PodView, PolicyView, Ref
 from gpuward.upgrade.decide import Survey
 from gpuward.upgrade.fleet_gates import has_to_pull
+from gpuward.upgrade.refused import rests, retry_at
 from gpuward.upgrade.staged import LONGEST_REST, NextImages
 from gpuward.upgrade.staging_pod import staging_pod, staging_pod_name
 
@@ -56,8 +57,8 @@ def with_staging(
     nodes = snapshot.pods if snapshot.staging_on is None else snapshot.staging_on
     pods = [pod for node in sorted(nodes) for pod in snapshot.pods.get(node, ()) if pod.pulls is not None]
     off = all(each.policy.rollout.prestage.mode is PrestageMode.OFF for each in found)
-    forgotten = list(_forgotten(plan, snapshot, found))
-    if off and not pods and not forgotten:
+    over = list(_over(snapshot, found))
+    if off and not pods and not over:
         return plan
     wanting = {} if off else _wanting(plan, snapshot, found)
     stager = _Stager(snapshot, now, snapshot.unsettled | undecided)
@@ -65,9 +66,12 @@ def with_staging(
         stager.look_at(pod, wanting.get(_node_of(pod)))
     for each in wanting.values():
         stager.go_on(each)
-    wakes = [at for at in (plan.wake_at, *stager.wakes) if at is not None]
+    rest = [retry_at(refusal) for _, refusal in over if refusal is not None and rests(refusal, now)]
+    wakes = [at for at in (plan.wake_at, *stager.wakes, *rest) if at is not None]
     counts = msgspec.structs.replace(
         plan.counts, staging=len(wanting), staged=sum(each.images.there for each in wanting.values()))
+    forgotten = (_remember(node, None, "the images that were brought onto it are not waited for any more")
+                 for node, refusal in over if not rests(refusal, now))
     actions = (*plan.actions, *forgotten, *stager.actions)
     return msgspec.structs.replace(plan, actions=actions, counts=counts, wake_at=min(wakes, default=None))
 
@@ -98,20 +102,18 @@ def _was_refused_once(refusal: Refusal | None, hold: Hold) -> bool:
     return hold.reason is Reason.WRITE_REFUSED and hold.until is None and refusal is not None and refusal.count == 1
 
 
-def _forgotten(plan: Plan, snapshot: Snapshot, found: Sequence[Survey]) -> Iterator[PatchNode]:
-    """Take away what is remembered of nodes that are done, or where nothing is to be brought any more: a kubelet may collect
-    images that nothing runs.
+def _over(snapshot: Snapshot, found: Sequence[Survey]) -> Iterator[tuple[NodeView, Refusal | None]]:
+    """Return the nodes on which nothing is to be remembered any more, with how the API server refused to change them: those that
+    are done, or where nothing is to be brought. A kubelet may collect images that nothing runs.
     """
     for each in found:
         off = each.policy.rollout.prestage.mode is PrestageMode.OFF
         for judged in each.nodes:
-            if not judged.staged:
-                continue
             node, state = judged.before.node, judged.path.node.state
-            if node.name in snapshot.unsettled or judged.before.refused is not None:
+            if not judged.staged or node.name in snapshot.unsettled:
                 continue
             if off or (each.policy.auto_upgrade and state in AT_REST and state is not State.FAILED):
-                yield _remember(node, None, "the images that were brought onto it are not waited for any more")
+                yield node, judged.before.refused
 
 
 def _node_of(pod: PodView) -> str:
