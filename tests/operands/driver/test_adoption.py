@@ -29,9 +29,10 @@ def with_node(**labels: str) -> Snapshot:
     return msgspec.structs.replace(build.cluster([node], [ORPHAN]), daemonsets=())
 
 
-def test_it_waits_for_the_labels_of_a_node_that_was_made_again() -> None:
+@pytest.mark.parametrize("pool", [{}, {names.GPU_PRESENT: "true"}], ids=["bare", "of a pool with GPUs"])
+def test_it_waits_for_the_labels_of_a_node_that_was_made_again(pool: dict[str, str]) -> None:
     """Its driver pod came back with its machine, and would be taken and deleted."""
-    found = adoption(DAEMON_SET, with_node(**SEEN))
+    found = adoption(DAEMON_SET, with_node(**SEEN, **pool))
     assert (found.pods, found.actions) == ((ORPHAN,), ())
 
 
@@ -43,8 +44,15 @@ def test_a_node_that_may_not_be_labelled_keeps_it_not_from_the_others() -> None:
     assert (action.pod, action.node) == (ORPHAN.ref, "n0")
 
 
-def test_a_pod_on_a_node_whose_gpu_discovery_has_yet_to_see_runs_on_as_nobodys() -> None:
-    action, = adoption(DAEMON_SET, with_node()).actions
+@pytest.mark.parametrize("pool", [{}, {names.GPU_PRESENT: "true"}], ids=["bare", "of a pool with GPUs"])
+def test_a_pod_on_a_node_whose_gpu_discovery_has_yet_to_see_runs_on_as_nobodys(pool: dict[str, str]) -> None:
+    action, = adoption(DAEMON_SET, with_node(**pool)).actions
+    assert isinstance(action, ReleasePod)
+
+
+def test_a_pod_on_a_node_that_is_not_known_runs_on_as_nobodys() -> None:
+    """As one that was deleted and made again, which is not seen yet."""
+    action, = adoption(DAEMON_SET, msgspec.structs.replace(with_node(), nodes={})).actions
     assert isinstance(action, ReleasePod)
 
 

@@ -27,8 +27,8 @@ class Adoption(msgspec.Struct, frozen=True):
 def adoption(body: Mapping[str, Any], snapshot: Snapshot) -> Adoption:
     """Return the driver pods that a DaemonSet would delete if it were made now.
 
-    It is made once their nodes have the labels that it selects by. A pod whose node will not have them is made one that nobody
-    adopts; it runs on until its node is upgraded.
+    It is made once their nodes have the labels that it selects by. A pod whose node will not have them, or is not known, as one
+    that was made again a moment ago, is made one that nobody adopts; it runs on until its node is upgraded.
     """
     spec: Mapping[str, Any] = body.get("spec", {})
     labels: Mapping[str, str] = spec.get("selector", {}).get("matchLabels", {})
@@ -39,8 +39,8 @@ def adoption(body: Mapping[str, Any], snapshot: Snapshot) -> Adoption:
     living = {ds.uid for ds in snapshot.daemonsets if not ds.deleting}
     lost = [
         (pod, node) for pod in _orphans(snapshot, living) if labels.items() <= pod.labels.items()
-        and (node := snapshot.nodes.get(pod.node)) is not None and not selector.items() <= node.labels.items()
-        and (placed or _is_undiscovered(node))
+        and ((node := snapshot.nodes.get(pod.node)) is None
+             or (not selector.items() <= node.labels.items() and (placed or _is_undiscovered(node))))
     ]
     released = tuple(
         ReleasePod(pod.ref, pod.node, "", why=f"DaemonSet {body['metadata']['name']} would take it, and is not for its node")
@@ -58,14 +58,19 @@ def _orphans(snapshot: Snapshot, living: set[str]) -> Iterable[PodView]:
 
 
 def _is_undiscovered(node: NodeView) -> bool:
-    """Tell whether a node has yet to get all of its labels, as one that was made again: whoever wants no driver says so there."""
+    """Tell whether a node has yet to get all of its labels, as one that was made again: whoever wants no driver says so there.
+    That it has a GPU may be a label of its node pool.
+    """
     told = names.DEPLOY_DRIVER in node.labels or node.labels.get(names.DEPLOY_OPERANDS) == "false"
-    return not (node.gpu_present or told)
+    labelled = node.gpu_present and any(key.startswith(names.DEPLOY_PREFIX) for key in node.labels)
+    return not (told or labelled)
 
 
-def _is_to_be_selected(node: NodeView, selector: Mapping[str, str], snapshot: Snapshot) -> bool:
+def _is_to_be_selected(node: NodeView | None, selector: Mapping[str, str], snapshot: Snapshot) -> bool:
     """Tell whether a node only lacks labels that it is about to get."""
+    if node is None:
+        return False
     seen = any(node.labels.get(label) == "true" for label in names.NFD_GPU_LABELS)
-    if node.uid in snapshot.refused_writes or not (node.gpu_present or (seen and _is_undiscovered(node))):
+    if node.uid in snapshot.refused_writes or not (seen if _is_undiscovered(node) else node.gpu_present):
         return False
     return all(node.labels.get(key, value) == value for key, value in selector.items() if key in names.PLACED_BY)
