@@ -19,7 +19,7 @@ from gpuward.model.record import Record, decode_record, encode_record
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
-from gpuward.model.views import Owner
+from gpuward.model.views import NodeView, Owner
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.domains import DomainUse, in_the_way
 from gpuward.upgrade.remedies import remedies
@@ -218,15 +218,29 @@ def test_every_domain_gets_its_turn(count: int, where: str, found: DomainSetting
     assert {status.state for status in end.plan.nodes.values()} == {State.DONE}
 
 
-@pytest.mark.parametrize("ready", [True, False])
-def test_a_node_of_another_policy_counts_while_its_driver_is_not_ready(ready: bool) -> None:
-    """Nobody has decided about it yet: it is new, or its policy is."""
-    nodes = [build.node("n0", State.UPGRADE_REQUIRED, labels={RACK: "r", names.DRIVER_OWNER: "a"}),
-             build.node("n1", labels={RACK: "r", names.DRIVER_OWNER: "b"})]
+def beside_another(other: NodeView, *, ready: bool = True) -> set[str]:
+    """Return which node of an NVIDIADriver starts while another one's is in the same rack, its driver ready or not."""
+    nodes = [build.node("n0", State.UPGRADE_REQUIRED, labels={RACK: "r", names.DRIVER_OWNER: "a"}), other]
     pods = [msgspec.structs.replace(build.driver_pod(node, ready=fine), owner=Owner("DaemonSet", ds, f"uid-{ds}"))
             for node, ds, fine in (("n0", "a", True), ("n1", "b", ready))]
     daemonsets = tuple(build.daemonset(name=each, uid=f"uid-{each}", driver=each, selects={names.DRIVER_OWNER: each})
                        for each in "ab")
     revisions = (build.revision("550", 1, owner="uid-a"), build.revision("560", 2, owner="uid-a"))
     snapshot = msgspec.structs.replace(build.cluster(nodes, pods), daemonsets=daemonsets, revisions=revisions)
-    assert starts(snapshot, rules(SPREAD, driver="a")) == ({"n0"} if ready else set())
+    return starts(snapshot, rules(SPREAD, driver="a"))
+
+
+OTHERS = {RACK: "r", names.DRIVER_OWNER: "b"}
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_a_node_of_another_policy_counts_while_its_driver_is_not_ready(ready: bool) -> None:
+    """Nobody has decided about it yet: it is new, or its policy is."""
+    assert beside_another(build.node("n1", labels=OTHERS), ready=ready) == ({"n0"} if ready else set())
+
+
+@pytest.mark.parametrize("state", [State.UNKNOWN, State.CORDON_REQUIRED, State.UPGRADE_REQUIRED])
+def test_a_node_of_another_policy_counts_that_nvidias_operator_left_in_mid_upgrade(state: State) -> None:
+    """There is no record of it, and its policy is paused."""
+    left = msgspec.structs.replace(build.node("n1", state, labels=OTHERS), record=None, unschedulable=state in IN_PROGRESS)
+    assert beside_another(left) == (set() if state in IN_PROGRESS else {"n0"})

@@ -75,8 +75,8 @@ def _disturbed_elsewhere(snapshot: Snapshot, own: set[str]) -> Iterator[NodeView
     for name, node in snapshot.nodes.items():
         if name in own:
             continue
-        told = node.record is not None and (
-            node.state in IN_PROGRESS or ((node.unschedulable or not node.ready) and not only_remembers(node.record)))
+        away = node.unschedulable or not node.ready
+        told = node.state in IN_PROGRESS or (away and node.record is not None and not only_remembers(node.record))
         if told or _waits_for_its_driver(snapshot, name):
             yield node
 
