@@ -202,27 +202,30 @@ def nobody_starts_before_its_images_are_there(change: NodeChange, world: Simulat
     out = out or not world.watch.machines.wanted(change.node)  # it is to lose its driver
     if out or world.watch.annotated_by_people(change.node, names.STAGED) or world.watch.is_overwritten(change.node):
         return None
-    lacking = [image for image in _images_of(after.target, machine.digest, world) if image not in machine.images]
-    return f"{', '.join(lacking)} is not there" if lacking and not _is_in_step(change, after.target, world) else None
+    spec = _revised(after.target, world)
+    if spec is None or _driver_of(spec) in ("", machine.digest) or _is_in_step(change, spec, world):
+        return None
+    images = [str(container["image"]) for container in (*(spec.get("initContainers") or ()), *spec["containers"])]
+    lacking = [image for image in images if image not in machine.images]
+    return f"{', '.join(lacking)} is not there" if lacking else None
 
 
-def _images_of(target: str, digest: str, world: SimulatedWorld) -> list[str]:
-    """Return the images of the driver pods of a revision, nothing where it brings the driver that is loaded."""
-    from tools.simulate.rules import digest_of
-
+def _revised(target: str, world: SimulatedWorld) -> Object | None:
+    """Return what driver pods of a revision are, unless several revisions are called so."""
     revisions = world.sandbox.store.list("controllerrevisions.apps", names.DEFAULT_NAMESPACE)
     found = [each for each in revisions if (each["metadata"].get("labels") or {}).get(names.REVISION_HASH) == target]
-    if len(found) != 1:
-        return []
-    spec = found[0]["data"]["spec"]["template"]["spec"]
-    if digest_of(spec) in ("", digest):
-        return []
-    return [str(container["image"]) for container in (*(spec.get("initContainers") or ()), *spec["containers"])]
+    return found[0]["data"]["spec"]["template"]["spec"] if len(found) == 1 else None
 
 
-def _is_in_step(change: NodeChange, target: str, world: SimulatedWorld) -> bool:
-    return any((pod["metadata"].get("labels") or {}).get(names.REVISION_HASH) == target for pod in world.driver_pods(change.node)
-               if is_driver(pod))
+def _is_in_step(change: NodeChange, spec: Object, world: SimulatedWorld) -> bool:
+    """Tell whether the node has a driver pod that brings the same driver: that one pulls its own images."""
+    return any(_driver_of(pod["spec"]) == _driver_of(spec) for pod in world.driver_pods(change.node) if is_driver(pod))
+
+
+def _driver_of(spec: Object) -> str:
+    from tools.simulate.rules import digest_of
+
+    return digest_of(spec)
 
 
 def most_quarantined(settings: Sequence[Object | None], every: Sequence[Object]) -> int:
