@@ -37,6 +37,8 @@ QUIET: Final = 180.0
 STEP: Final = 20.0
 FRESH: Final = 60.0
 """Seconds in which a new process, which knows nothing of what the former one did, must find nothing to do."""
+MOST_DUE: Final = 10
+"""Times that are waited for, one after the other, before a new process begins."""
 CLOCKS: Final = (names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE, names.SAFE_LOAD, names.INITIALLY_UNSCHEDULABLE)
 """Annotations that belong to an upgrade under way."""
 
@@ -69,11 +71,28 @@ async def end(world: SimulatedWorld) -> None:
         world.watch.breach("nothing is left behind", left, node)
     if (lacking := incomplete(world)) is not None:
         world.watch.breach("the stack is complete", lacking)
-    world.watch.resting, world.watch.complete = False, True
+    world.watch.resting = False
+    if await _past_what_is_due(world):
+        return
+    world.watch.complete = True
     world.watch.refused = any(hold.reason is Reason.WRITE_REFUSED for hold in world.leader.operator.plan.holds.values())
     world.kill_all()
     world.begin_operator()
     await world.rest(FRESH)
+
+
+async def _past_what_is_due(world: SimulatedWorld) -> bool:
+    """Let a time pass that would change a decision while a new process looks around, as when a pod has been starting for too
+    long; return True if the run is over.
+    """
+    for _ in range(MOST_DUE):
+        due = world.leader.operator.plan.wake_at
+        left = due - world.now() - world.offset if due is not None else FRESH
+        if not 0 <= left < FRESH:
+            break
+        if await world.rest(left + STEP):
+            return True
+    return False
 
 
 def _all_left(world: SimulatedWorld) -> Iterator[tuple[str, str]]:

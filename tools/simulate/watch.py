@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
-STILL = 45.0
-"""Seconds without any change of pods after which a cluster is idle."""
+STILL = 61.0
+"""Seconds without any change of pods after which a cluster is idle: words of a condition follow within a minute."""
 REFUSAL_REST = 1.99
 """Seconds for which a refused pod is not asked again; a little less than two, since a float is no exact time."""
 
