@@ -71,6 +71,11 @@ def test_resources_go_to_every_container(section: str) -> None:
 
 
 @pytest.mark.parametrize("section", OPERANDS)
+def test_settings_that_say_nothing_change_nothing(section: str) -> None:
+    assert main(section, {"resources": {}}, {"daemonsets": {"podSecurityContext": {}}}) == main(section, {})
+
+
+@pytest.mark.parametrize("section", OPERANDS)
 def test_host_network_comes_with_the_clusters_dns(section: str) -> None:
     rendered, _ = main(section, {"hostNetwork": True})
     assert (rendered["hostNetwork"], rendered["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")

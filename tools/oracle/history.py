@@ -35,8 +35,8 @@ def _without_discovery(wanted: Wanted) -> bool:
 
 
 def _without_layout(wanted: Wanted) -> bool:
-    manager = wanted.policy.get("migManager", {})
-    return manager.get("enabled") is False or (manager.get("config") or {}).get("default") == ""
+    manager = wanted.policy.get("migManager")
+    return manager is None or manager.get("enabled") is False or (manager.get("config") or {}).get("default") == ""
 
 
 def _without_default(wanted: Wanted) -> bool:
@@ -61,6 +61,9 @@ DEPENDENCES: Final = (
     Dependence((("ConfigMap default-mig-parted-config", ()), ("ConfigMap default-gpu-clients", ()),
                 ("ConfigMap default-vgpu-devices-config", ())),
                "Built-in configurations stay where the policy names others, as with NVIDIA's operator."),
+    Dependence((("Namespace", ("metadata", "labels", "pod-security.kubernetes.io/*")),),
+               "What Pod Security allows in the namespace stays allowed, as with NVIDIA's operator: others may need it.",
+               lambda wanted: not wanted.policy.get("psa", {}).get("enabled")),
     Dependence((("RuntimeClass nvidia", ()), ("RuntimeClass nvidia-legacy", ())),
                "A RuntimeClass that operands used before stays: pods of users may name it, and could not be made without it.",
                lambda wanted: wanted.policy.get("operator", {}).get("runtimeClass", "nvidia") != "nvidia"),

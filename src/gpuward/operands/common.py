@@ -58,10 +58,12 @@ def add_volume(pod: Json, volume: Json, field: str, config_map: str) -> None:
 
 
 def set_resources(container: Json, resources: Resources | None) -> None:
-    """Replace a container's requests and limits, if the policy has any."""
+    """Replace a container's requests and limits, if the policy says something of them: `{}` takes them away."""
     if resources is not None:
         wanted = {"limits": dict(resources.limits), "requests": dict(resources.requests)}
-        container["resources"] = {kind: amounts for kind, amounts in wanted.items() if amounts}
+        found = {kind: amounts for kind, amounts in wanted.items() if amounts}
+        if found or "resources" in container:
+            container["resources"] = found
 
 
 def set_image(pod: Json, container: Json, reference: str, image: Image) -> None:

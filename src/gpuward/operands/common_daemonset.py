@@ -90,7 +90,7 @@ def _apply_policy(ctx: Context, pod: Json) -> None:
         pod["priorityClassName"] = common.priority_class_name
     if common.tolerations:
         pod["tolerations"] = [dict(toleration) for toleration in common.tolerations]
-    if common.pod_security_context is not None:
+    if common.pod_security_context:
         pod["securityContext"] = dict(common.pod_security_context)
 
 

@@ -141,20 +141,29 @@ class DevicePluginProgram(Crashing):
             self.world.store.patch_status("nodes", None, self.machine.node, change)
 
 
+LOOKS_AGAIN_AFTER: Final = 60.0
+"""Seconds after which GPU feature discovery labels a node anew."""
+
+
 class FeatureDiscovery(GpuProgram):
-    """Be GPU feature discovery: label the node with what the driver says about its GPUs."""
+    """Be GPU feature discovery: label the node with what the driver says about its GPUs; NVIDIA's looks again each minute."""
 
     def run(self, now: float) -> Waits:
         self.ready = True
-        while not self.machine.driver:
-            now = yield Watch()
-        yield Pause(now + self.delays.discovery_seconds)
+        told, takes = "", self.delays.discovery_seconds
+        while True:
+            while self.machine.driver in ("", told):
+                now = yield Watch()
+            now = yield Pause(now + takes)
+            if self.machine.driver:
+                self._label()
+                told, takes = self.machine.driver, LOOKS_AGAIN_AFTER
+
+    def _label(self) -> None:
         labels = discovered_labels(self.machine.model, self.machine.gpus, self.machine.driver)
         if self.world.store.find("nodes", None, self.machine.node) is not None:
             self.world.store.modify("nodes", None, self.machine.node,
                                     lambda node: node["metadata"].setdefault("labels", {}).update(labels))
-        while True:
-            yield Pause(math.inf)
 
 
 _CHECKS: Final[dict[str, type[Validation]]] = {

@@ -56,7 +56,7 @@ def pod_spec(ctx: DriverContext, account: str) -> Json:
     _fill_sidecars(ctx, rest)
     for container in pod["containers"]:
         container["volumeMounts"] += extra.mounts
-    if spec.pod_security_context is not None:
+    if spec.pod_security_context:
         pod["securityContext"] = dict(spec.pod_security_context)
     set_host_network(pod, spec.host_network)
     if spec.is_for_hosts:
