@@ -15,7 +15,7 @@ from kubesandbox.store import Event
 from kubesandbox.writing import APPLY_PATCH
 from tests.journeys.stage import NEW, OLD, POLICY, Object, Stage, on_stage
 from tests.journeys.test_driver_truth import ONE, rollout
-from tests.journeys.test_nvidiadriver import make, nvidia_driver
+from tests.journeys.test_nvidiadriver import driver_pods, label_pools, make, nvidia_driver, owners
 
 THEIRS, BY = "599.00.01", "kustomize-controller"
 
@@ -23,18 +23,18 @@ THEIRS, BY = "599.00.01", "kustomize-controller"
 class Rival:
     """Apply another image, or a variable, to the driver DaemonSet whenever it does not have it."""
 
-    def __init__(self, stage: Stage, field: str) -> None:
-        self.stage, self.field, self.there, self.edits = stage, field, True, 0
+    def __init__(self, stage: Stage, field: str, name: str = names.DRIVER_APP) -> None:
+        self.stage, self.field, self.name, self.there, self.edits = stage, field, name, True, 0
         stage.sandbox.store.subscribe(self._saw, "daemonsets.apps")
         self.edit()
 
     def _saw(self, event: Event) -> None:
-        if self.there and event.obj["metadata"]["name"] == names.DRIVER_APP:
+        if self.there and event.obj["metadata"]["name"] == self.name:
             asyncio.get_running_loop().call_later(0.2, self.edit)
 
     def edit(self) -> None:
         """Apply what it wants, as a GitOps controller does."""
-        ds = self.stage.get("daemonsets.apps", names.DRIVER_APP)
+        ds = self.stage.get("daemonsets.apps", self.name)
         container = ds["spec"]["template"]["spec"]["containers"][0]
         wanted = {"image": container["image"].replace(OLD, THEIRS), "env": [*container["env"], {"name": "THEIRS", "value": "1"}]}
         is_so = THEIRS in container["image"] if self.field == "image" else container["env"][-1]["name"] == "THEIRS"
@@ -42,9 +42,9 @@ class Rival:
             return
         self.edits += 1
         change = {"name": container["name"], self.field: wanted[self.field]}
-        body = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": names.DRIVER_APP},
+        body = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": self.name},
                 "spec": {"template": {"spec": {"containers": [change]}}}}
-        path = f"/apis/apps/v1/namespaces/{names.DEFAULT_NAMESPACE}/daemonsets/{names.DRIVER_APP}"
+        path = f"/apis/apps/v1/namespaces/{names.DEFAULT_NAMESPACE}/daemonsets/{self.name}"
         query = {"fieldManager": BY, "force": "true"}
         answer = self.stage.sandbox.api.handle(Request("PATCH", path, query, json.dumps(body).encode(), APPLY_PATCH))
         assert isinstance(answer, Answer)
@@ -77,6 +77,25 @@ def test_who_edits_the_driver_daemonset_again_and_again_costs_no_driver(field: s
         await stage.upgraded()
 
     story()
+
+
+@on_stage(gpu_nodes=4)
+async def test_nor_that_of_a_node_which_is_to_go_to_that_daemonset(stage: Stage) -> None:
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await label_pools(stage, b="gpu-4")
+    await make(stage, nvidia_driver("default", default=True), nvidia_driver("b"))
+    await stage.installed()
+    await stage.deploy("train", node="gpu-3")
+    there = [pod["metadata"]["uid"] for pod in (*driver_pods(stage, "gpu-3"), *stage.workload_pods("train"))]
+    rival = Rival(stage, "image", driver_pods(stage, "gpu-4")[0]["metadata"]["ownerReferences"][0]["name"])
+    await stage.rest(125)
+    await label_pools(stage, b="gpu-3")
+    await stage.rest(600)
+    assert [pod["metadata"]["uid"] for pod in (*driver_pods(stage, "gpu-3"), *stage.workload_pods("train"))] == there
+    assert (stage.hold("gpu-3"), stage.cordons(), stage.drivers()) == ("TemplateEdited", [], [OLD])
+    rival.there = False
+    await stage.until(lambda: owners(stage)["gpu-3"] == "b" and rollout(stage)[:2] == ("True", "UpToDate"), within=600)
+    assert (stage.drivers(), stage.cordons()) == ([OLD], [])
 
 
 @pytest.mark.parametrize("label", ["upgrade-done", "upgrade-required", "validation-required", ""])

@@ -167,7 +167,8 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
     variable = heeds_variable(node, common.spared)
     moving = common.placements.moving(node, pods)
     removing = policy.off and driver is not None and driver.orphan and not driver.deleting
-    target = elsewhere(moving, removing=removing) or common.targets.get(
+    following = _next_target(served, moving, common)
+    target = elsewhere(moving, following, removing=removing) or common.targets.get(
         _daemonset_of(driver, served, common), UNSETTLED).of(driver)
     return NodeFacts(
         node=node,
@@ -186,7 +187,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
         next_images=next_images(snapshot, policy, served, moving, _daemonset_of(driver, served, common)),
         same=target.same,
         moving=moving,
-        next_target=_next_target(served, moving, common),
+        next_target=following,
         removing=removing,
         wanted=wanted,
         selected=selected,

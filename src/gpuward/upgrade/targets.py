@@ -53,9 +53,13 @@ UNSETTLED = Target()
 AWAITED = Target(awaited=True)
 
 
-def elsewhere(moving: Placement | None, *, removing: bool) -> Target | None:
-    """Return the target of a node whose driver is to come from another DaemonSet, or to go; None for any other node."""
-    return Target(NO_DRIVER) if removing else Target(str(moving)) if moving else None
+def elsewhere(moving: Placement | None, following: Target, *, removing: bool) -> Target | None:
+    """Return the target of a node whose driver is to come from another DaemonSet, or to go; None for any other node. It is none
+    to go by while somebody else edits that DaemonSet, of which `following` is the target.
+    """
+    if removing or moving is None:
+        return Target(NO_DRIVER) if removing else None
+    return Target(str(moving)) if following.edited is None else Target(edited=following.edited)
 
 
 def targets_of(snapshot: Snapshot, driving: Container[str], now: float = 0.0) -> dict[str, Target]:
