@@ -61,6 +61,21 @@ async def test_they_count_for_nodes_that_go_to_a_new_nvidiadriver(stage: Stage) 
     assert on_new(stage) == ["gpu-1"]
 
 
+@on_stage(gpu_nodes=5)
+async def test_they_count_for_nodes_that_an_nvidiadriver_gets_by_an_edit_of_its_selector(stage: Stage) -> None:
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await label_pools(stage, b="gpu-5", a="gpu-1 gpu-2 gpu-3 gpu-4")
+    at_once = {"maxUnavailable": "100%", "maxParallelUpgrades": 0}
+    await make(stage, nvidia_driver("default", at_once, default=True), nvidia_driver("b", at_once, version=NEW))
+    await stage.until(lambda: stage.policy_status().get("state") == "ready" and stage.drivers() == [OLD, NEW])
+    await stage.rest(60)
+    await set_driver(stage, "b", {"nodeSelector": {"pool": "a"}})
+    await stage.rest(2)
+    await apply(stage, waves=[{**CANARY, "soak": "30m"}])
+    await stage.until(lambda: stage.hold("gpu-2") == "WaveSoaking")
+    assert on_new(stage) == ["gpu-1"]
+
+
 async def turn_on(stage: Stage, mode: str) -> None:
     """Ask for another driver while upgrades are off, and turn them on a minute later."""
     await limited(stage, mode, {"autoUpgrade": False})

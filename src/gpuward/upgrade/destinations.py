@@ -19,12 +19,12 @@ from gpuward.upgrade.comers import goes_to, wave_limit_there, waves_there, windo
 from gpuward.upgrade.domains import DomainUse
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import Fleet, Standing, Trouble
-from gpuward.upgrade.fleet_gates import failure_budget, max_parallel, max_unavailable, new_driver_fails
+from gpuward.upgrade.fleet_gates import failure_budget, just_changed, max_parallel, max_unavailable, new_driver_fails
 from gpuward.upgrade.gangs import GangUse
 from gpuward.upgrade.scope import concerns
 from gpuward.upgrade.undrainable import in_quarantine
 
-_PERMITTING_GATES = (failure_budget, new_driver_fails, waves_there, windows_there)
+_PERMITTING_GATES = (just_changed, failure_budget, new_driver_fails, waves_there, windows_there)
 _GATES = (*_PERMITTING_GATES, wave_limit_there, max_unavailable, max_parallel)
 
 
