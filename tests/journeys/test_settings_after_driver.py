@@ -10,10 +10,12 @@ import pytest
 from gpuward.kube import resources
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
 from tests.journeys.test_clocks import operate
+from tests.journeys.test_driver_truth import rollout
 from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver, set_driver
+from tests.journeys.test_prestage import IMAGE, slow, staging_pods
 from tests.journeys.test_removed import DEFAULT, MODES, NVIDIADRIVER, installed
 from tests.journeys.test_rolloutpolicy import apply
-from tests.journeys.test_waves import ALL_AT_ONCE, CANARY, on_new
+from tests.journeys.test_waves import ALL_AT_ONCE, CANARY, abort, on_new
 from tests.journeys.test_windows import ask
 
 
@@ -130,3 +132,36 @@ async def test_they_count_where_a_driver_is_taken_back(stage: Stage) -> None:
     await apply(stage, waves=[{**CANARY, "soak": "30m"}])
     await stage.until(lambda: stage.hold("gpu-2") == "WaveSoaking")
     assert on_new(stage, NEW) == ["gpu-1"]
+
+
+@on_stage(gpu_nodes=4, upgrade={"maxUnavailable": "50%", "maxParallelUpgrades": 2})
+async def test_what_holds_the_rollout_is_said_after_an_edit_too(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: on_new(stage))
+    await abort(stage)
+    await stage.until(lambda: rollout(stage)[1] == "Aborted")
+    await stage.rest(120)
+    for limit in (3, 4):
+        await limited(stage, "ClusterPolicy", {"maxParallelUpgrades": limit})
+        for _ in range(20):
+            await stage.rest(1)
+            assert (rollout(stage)[1], "TemplateSettling" in map(stage.hold, stage.states())) == ("Aborted", False)
+
+
+@MODES
+def test_images_that_are_being_brought_onto_nodes_go_on_after_an_edit(mode: str) -> None:
+    @on_stage(gpu_nodes=4)
+    async def scenario(stage: Stage) -> None:
+        await installed(stage, mode, out=4)
+        slow(stage)
+        await apply(stage, prestage=IMAGE)
+        await ask(stage, mode)
+        await stage.rest(60)
+        there = [pod["metadata"]["uid"] for pod in staging_pods(stage)]
+        assert len(there) == 4
+        await limited(stage, mode, ALL_AT_ONCE)
+        await stage.rest(60)
+        assert [pod["metadata"]["uid"] for pod in staging_pods(stage)] == there
+
+    scenario()

@@ -105,6 +105,7 @@ def test_one_that_stays_out_of_service_is_named_to_the_others_with_what_brings_i
             await stage.user.patch_merge(resources.NVIDIA_DRIVERS, "default", {"spec": newest["driver"]})
         else:
             await set_driver(stage, newest["driver"])
+        await stage.rest(10)
         await stage.until(lambda: stage.hold("gpu-2") == stage.hold("gpu-3") == "NoNodeMayStart", within=3600)
         assert "is tried again by itself" not in condition_of(stage)[2]
         first = (await explanation_of(stage, "gpu-2")).remedies[0]

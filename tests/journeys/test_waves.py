@@ -496,6 +496,7 @@ async def test_explain_approves_on_paper_of_all_drivers_that_the_command_approve
     await apply(stage, waves=[{"name": "canary", "nodeSelector": {"pool": "none"}, "approval": "Required"}])
     await stage.rest(5)
     await set_driver(stage, "default", {"version": NEW})
+    await stage.rest(10)
     await stage.until(lambda: {stage.hold(node) for node in stage.states()} == {"ApprovalRequired"})
     told = {node: next(iter((await explanation_of(stage, node)).remedies)).then for node in sorted(stage.states())}
     assert sum(then == "this node starts at once" for then in told.values()) == 1

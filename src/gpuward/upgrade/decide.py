@@ -34,6 +34,7 @@ from gpuward.upgrade.domain_survey import domain_use
 from gpuward.upgrade.estimating import estimate, likely_seconds, samples_of
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import Fleet, fleet_of, moved_away
+from gpuward.upgrade.fleet_gates import just_changed
 from gpuward.upgrade.gang_sets import GangSets, has_a_place
 from gpuward.upgrade.gangs import gang_use, gangs_to_remember
 from gpuward.upgrade.holding import Holding
@@ -130,12 +131,16 @@ def settle(snapshot: Snapshot, found: Survey, now: float, fleets: Fleets) -> Pla
     if policy.auto_upgrade:
         admitted = _admit(found, fleets, snapshot, now)
         goes_on = bool(admitted.started or admitted.held or found.fleet.in_progress)
-        held = {name for name, (hold, _) in admitted.held.items() if hold.reason is not Reason.TEMPLATE_SETTLING}
-        waiting = (facts for facts in (node.path.node for node in nodes) if has_pending_driver(facts) and facts.node.name in held)
-        more = (*grant(snapshot, admitted.wanted, goes_on, now), *delete_outdated(waiting, policy))
+        waiting = [(facts, just_changed(facts, found.fleet, policy)) for facts in (node.path.node for node in nodes)
+                   if has_pending_driver(facts) and facts.node.name in admitted.held]
+        ends = [settling.until for _, settling in waiting if settling is not None]
+        settled = (facts for facts, settling in waiting if settling is None)
+        more = (*grant(snapshot, admitted.wanted, goes_on, now), *delete_outdated(settled, policy))
         more = (*more, *note_waves(snapshot, policy, found.fleet.waves))
         left = estimate(nodes, admitted.held, found.fleet, policy, now)
-        return replace(_plan(nodes, admitted, policy, more), estimate=left)
+        plan = _plan(nodes, admitted, policy, more)
+        wakes = [at for at in (plan.wake_at, *ends) if at is not None]
+        return replace(plan, estimate=left, wake_at=min(wakes, default=None))
     admitted = _Admission(found.fleet, _withdrawn(nodes, snapshot, granted, now))
     still = (node.before for node in nodes if node.before.node.name not in snapshot.unsettled)
     return _plan(nodes, admitted, policy, (*labels_to_drop(snapshot, policy, nodes), *delete_outdated(still, policy)))

@@ -24,8 +24,9 @@ from gpuward.upgrade.gangs import GangUse
 from gpuward.upgrade.scope import concerns
 from gpuward.upgrade.undrainable import in_quarantine
 
-_PERMITTING_GATES = (just_changed, failure_budget, new_driver_fails, waves_there, windows_there)
-_GATES = (*_PERMITTING_GATES, wave_limit_there, max_unavailable, max_parallel)
+_PERMITTING = (failure_budget, new_driver_fails, waves_there, windows_there)
+_PERMITTING_GATES = (*_PERMITTING, just_changed)
+_GATES = (*_PERMITTING, wave_limit_there, max_unavailable, max_parallel, just_changed)
 
 
 class Fleets:

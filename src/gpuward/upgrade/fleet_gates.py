@@ -214,8 +214,7 @@ def max_parallel(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold |
     return None
 
 
-PERMITTING_GATES: tuple[Gate, ...] = (
-    just_changed,
+_PERMITTING: tuple[Gate, ...] = (
     rollout_aborted,
     plan_differs,
     failure_budget,
@@ -228,15 +227,18 @@ PERMITTING_GATES: tuple[Gate, ...] = (
     gang_spared,
     image_not_staged,
 )
+# What nodes wait for anyhow goes on while a change settles, and is what people read.
+PERMITTING_GATES: tuple[Gate, ...] = (*_PERMITTING, just_changed)
 """Those that say whether a node may start at all, however much room the limits have."""
 FLEET_GATES: tuple[Gate, ...] = (
-    *PERMITTING_GATES,
+    *_PERMITTING,
     eviction_budget,
     domain_limit,
     max_unavailable,
     wave_limit,
     max_parallel,
     growth_limit,
+    just_changed,
 )
 """In the order in which they are asked."""
 GATES = NODE_GATES + FLEET_GATES
