@@ -14,6 +14,7 @@ from kubesandbox.sim.kubelet import TERMINATION_SECONDS
 from kubesandbox.sim.objects import is_terminating
 from kubesandbox.store import Event
 from tests.journeys.stage import NEW, POLICY, Stage, on_stage
+from tests.journeys.test_cleanup import POLICIES, cleanup
 from tests.journeys.test_cordoned_by_others import cordon_as
 from tests.journeys.test_driver_truth import rollout
 from tests.journeys.test_moves import be_precompiled, with_one_owner, with_workloads
@@ -179,3 +180,16 @@ async def test_a_cordon_that_a_person_made_before_stays(stage: Stage) -> None:
     await stage.rest(60)
     assert stage.cordons() == ["gpu-1"]
     assert "kubectl-cordon" in (await explained(stage))["CORDONED"]
+
+
+@on_stage(gpu_nodes=2)
+async def test_cleanup_lifts_the_cordon_of_one_that_ended_with_its_policy(stage: Stage) -> None:
+    await draining(stage, of_policy)
+    stage.sandbox.store.delete(POLICIES, None, POLICY, propagation="Background")
+    await stage.until(lambda: not driver_pods(stage))
+    await stage.rest(60)
+    await stage.cordon("gpu-2")
+    await stage.kill_operator()
+    assert stage.cordons() == ["gpu-1", "gpu-2"]
+    assert any(line.startswith("node gpu-1: ") and line.endswith(", uncordoned") for line in await cleanup(stage))
+    assert stage.cordons() == ["gpu-2"]

@@ -9,7 +9,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.actions import PatchNode
-from gpuward.model.cordons import is_somebody_elses
+from gpuward.model.cordons import is_of_nvidias, is_somebody_elses
 from gpuward.model.driver import comes_with_driver, has_driver_labels, uses_driver
 from gpuward.model.marks import ours
 from gpuward.model.record import UNTOLD_DRIVER, CordonOwner, Record, encode_record, left_unvalidated
@@ -173,10 +173,12 @@ def _is_ours(key: str, value: str, known: Iterable[str]) -> bool:
 
 
 def _is_our_cordon(view: NodeView) -> bool:
-    """Tell whether an upgrade that nobody would bring to its end any more has cordoned the node, ours or our driver manager's."""
+    """Tell whether an upgrade that nobody would bring to its end any more has cordoned the node, ours or a driver manager's, of
+    which NVIDIA's leaves no note.
+    """
     ours = view.record is not None and view.record.cordon is CordonOwner.GPUWARD
     noted = view.annotations.get(names.DRIVER_MANAGER_CORDON) == "true" and not is_somebody_elses(view)
-    return view.unschedulable and (ours or noted)
+    return view.unschedulable and (ours or noted or is_of_nvidias(view))
 
 
 def _remembered(view: NodeView) -> str:
