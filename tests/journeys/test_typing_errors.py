@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpuward import names
 from gpuward.cli.plan import as_json
 from gpuward.kube import resources
+from gpuward.model.states import State
 from tests.journeys.looking import explanation_of, reason_of, screen_of, status_of
 from tests.journeys.stage import NEW, Stage, on_stage
+from tests.journeys.test_driver_truth import rollout
 from tests.journeys.test_nvidiadriver import ALL_AT_ONCE
 from tests.journeys.test_plan import plan_of
+from tests.journeys.test_removed import MODES, installed
 from tests.journeys.test_rolloutpolicy import apply
+from tests.journeys.test_windows import ask
 
 NO_DOMAIN = "none of the 3 GPU nodes has the label rak, by which domains of the RolloutPolicy go: each is a domain of its own"
 UNBOUND = "maxUnavailable 100% and maxParallelUpgrades 0 let all 3 GPU nodes be out of service at once"
@@ -60,3 +66,25 @@ async def test_a_node_without_operands_names_the_label_that_people_set(stage: St
     await stage.rest(60)
     told = reason_of(await explanation_of(stage, "gpu-1"))
     assert told == f"its label {names.DEPLOY_OPERANDS}=false says that it is to have nothing of the GPU stack"
+
+
+@MODES
+@pytest.mark.parametrize("state", [State.POD_RESTART_REQUIRED, State.VALIDATION_REQUIRED])
+def test_a_driver_label_that_is_mistyped_in_mid_upgrade_holds_no_other_node(mode: str, state: State) -> None:
+    @on_stage(gpu_nodes=3)
+    async def story(stage: Stage) -> None:
+        await installed(stage, mode, out=2)
+        (old,) = stage.drivers()
+        await ask(stage, mode)
+        await stage.until(lambda: state in stage.states().values())
+        node = next(name for name, found in stage.states().items() if found == state)
+        await stage.label(node, names.DEPLOY_DRIVER, "ture")
+        others = [name for name in stage.states() if name != node]
+        await stage.until(lambda: stage.state(node) == State.FAILED, within=3600)
+        await stage.until(lambda: all(stage.states()[name] == State.DONE and stage.driver(name) != old for name in others), 3600)
+        assert stage.hold(node) == "DriverLabelUnknown"
+        await stage.label(node, names.DEPLOY_DRIVER, "true")
+        await stage.until(lambda: rollout(stage)[:2] == ("True", "UpToDate"), within=3600)
+        assert (old in stage.drivers(), stage.cordons()) == (False, [])
+
+    story()

@@ -1,4 +1,4 @@
-"""Nodes from which a label keeps an operand that validation needs: what becomes of them tells nothing of the driver."""
+"""Nodes from which a label keeps the driver, or an operand that validation needs: what becomes of them tells nothing of it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from gpuward.model.record import Failure
 from gpuward.model.states import State
 from gpuward.model.views import NodeView
 from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.scope import unknown_value
 
 NEEDED: Final = (names.DEPLOY_VALIDATOR, names.DEPLOY_TOOLKIT, names.DEPLOY_PLUGIN)
 """Labels by which nodes have the operands that validation needs. People who say `false` may have put others in their place."""
@@ -29,6 +30,9 @@ def is_off(node: NodeFacts) -> bool:
 
 
 def telling(node: NodeView, failure: Failure | None) -> Failure | None:
-    """Return a node's failure if it may tell something of its driver."""
-    told = failure is not None and not (failure.state is State.VALIDATION_REQUIRED and lacking(node))
-    return failure if told else None
+    """Return a node's failure if it may tell something of its driver: not where a label of the node is mistyped, by which a
+    driver pod comes.
+    """
+    if failure is None or (failure.state is State.VALIDATION_REQUIRED and lacking(node)):
+        return None
+    return None if failure.state is State.POD_RESTART_REQUIRED and unknown_value(node) else failure
