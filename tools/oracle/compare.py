@@ -33,9 +33,9 @@ def compared(objects: Iterable[Object], left_out: Paths = ()) -> dict[Key, Objec
     listed = _without_digits([obj for obj in objects if obj["kind"] in KINDS])
     uids = {obj["metadata"]["uid"]: f"{obj['kind']} {obj['metadata']['name']}" for obj in listed}
     paths = (*NOT_COMPARED, *left_out)
-    whole = {kind for kind, path in paths if not path}
+    whole = [kind for kind, path in paths if not path]
     return {_key(obj): _normal(obj, uids, [path for kind, path in paths if kind in ("*", obj["kind"])]) for obj in listed
-            if f"{obj['kind']} {obj['metadata']['name']}" not in whole}
+            if not any(fnmatchcase(f"{obj['kind']} {obj['metadata']['name']}", each) for each in whole)}
 
 
 def _without_digits(objects: list[Object]) -> list[Object]:

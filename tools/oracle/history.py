@@ -9,7 +9,8 @@ from gpuward import names
 from tools.oracle.sequence import Wanted
 
 Paths = tuple[tuple[str, tuple[str, ...]], ...]
-"""Kinds, and fields of them; `*` stands for anything in a part of a path. A kind with a name and no path: the whole object."""
+"""Kinds, and fields of them; `*` stands for anything in a part of a path. A kind with a name, or a part of one, and no path: the
+whole object."""
 
 _OF_DISCOVERY: Final = (
     "nvidia.com/cuda.*", "nvidia.com/gfd.*", "nvidia.com/gpu.c*", "nvidia.com/gpu.family", "nvidia.com/gpu.m*",
@@ -44,6 +45,10 @@ def _without_default(wanted: Wanted) -> bool:
         spec.get("default") for spec in wanted.drivers.values())
 
 
+def _with_drivers_at_rest(wanted: Wanted) -> bool:
+    return bool(wanted.drivers) and not wanted.policy["driver"].get("useNvidiaDriverCRD")
+
+
 DEPENDENCES: Final = (
     Dependence((("Node", ("metadata", "annotations", names.UPGRADE_RECORD)),),
                "A node's record says which driver was loaded there before, and when what happened."),
@@ -72,4 +77,9 @@ DEPENDENCES: Final = (
                 ("ConfigMap nvidia-driver-startup-probe", ())),
                "Drivers of the ClusterPolicy run on, with what they need, on nodes that no NVIDIADriver takes over.",
                _without_default),
+    Dependence((*_labels(names.DRIVER_OWNER), *((f"{kind} nvidia-gpu-driver-*", ()) for kind in (
+        "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")),
+                *(("NVIDIADriver", ("metadata", "annotations", key)) for key in (names.VALID_UPGRADE_POLICY, names.VALID_SPEC))),
+               "What was made for NVIDIADrivers that are not in force any more waits for them, and nodes keep their owner label.",
+               _with_drivers_at_rest),
 )

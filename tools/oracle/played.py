@@ -16,7 +16,7 @@ from kubesandbox.messages import Answer, Request, Stream
 from kubesandbox.timeloop import run_virtual
 from tools.oracle.compare import KINDS, Key, compared, differences
 from tools.oracle.history import DEPENDENCES
-from tools.oracle.sequence import POLICY, POOLS, REST, Sequence, Wanted, driver_object, policy_object, start
+from tools.oracle.sequence import IMMUTABLE, POLICY, POOLS, REST, Sequence, Wanted, driver_object, policy_object, start
 from tools.oracle.values import CONFIG_MAPS, KEYS
 
 Object = dict[str, Any]
@@ -88,10 +88,11 @@ class PolicyStage(Stage):
         old, self.wanted = self.wanted, wanted
         if wanted.policy != old.policy:
             await self.user.patch_json(resources.CLUSTER_POLICIES, POLICY, _spec(wanted.policy))
-        for name in old.drivers.keys() - wanted.drivers.keys():
+        gone = {name for name, spec in old.drivers.items() if not _can_become(spec, wanted.drivers.get(name))}
+        for name in sorted(gone):
             await self.user.delete(resources.NVIDIA_DRIVERS, name)
         for name, spec in wanted.drivers.items():
-            if name not in old.drivers:
+            if name not in old.drivers or name in gone:
                 await self._make(name, spec)
             elif spec != old.drivers[name]:
                 await self.user.patch_json(resources.NVIDIA_DRIVERS, name, _spec(spec))
@@ -181,6 +182,11 @@ def play(sequence: Sequence) -> Verdict:
         found, there = _wholly_ours(found), _wholly_ours(there)
     wrong += differences(found, there)
     return Verdict(sequence.seed, tuple(wrong), len(sequence.changes), int(totals[0]), totals[1], ready)
+
+
+def _can_become(old: Object, new: Object | None) -> bool:
+    """Tell whether an edit makes an NVIDIADriver what is wanted: two changes at once may have deleted it and made it anew."""
+    return new is not None and all(old.get(field) == new.get(field) for field in IMMUTABLE)
 
 
 def _wholly_ours(seen: dict[Key, Object]) -> dict[Key, Object]:
