@@ -270,6 +270,26 @@ def test_a_rollout_that_cannot_start_is_not_said_to_go_on_by_itself(limit: int, 
     story()
 
 
+@on_stage(gpu_nodes=3)
+async def test_a_rollout_of_which_skipped_nodes_alone_are_left_has_stopped(stage: Stage) -> None:
+    await stage.installed()
+    await stage.label("gpu-2", names.UPGRADE_SKIP, "true")
+    await stage.upgrade_to(NEW)
+    await stage.rest(20)
+    async with looking(stage) as picture:
+        assert stopped(picture) == "", "others go on"
+    await stage.until(lambda: (stage.driver("gpu-1"), stage.driver("gpu-3")) == (NEW, NEW) and not stage.cordons())
+    await stage.rest(60)
+    assert stage.driver("gpu-2") == OLD
+    async with looking(stage) as picture:
+        assert stopped(picture).startswith("Blocked: 2 of 3 nodes up to date"), "`status --wait` waited without end"
+    await stage.label("gpu-2", names.UPGRADE_SKIP, None)
+    await stage.rest(20)
+    async with looking(stage) as picture:
+        assert stopped(picture) == ""
+    await stage.upgraded(NEW)
+
+
 @on_stage(gpu_nodes=3, upgrade={"maxUnavailable": 1})
 async def test_driver_pods_whose_nodes_wait_for_their_turn_are_no_trouble_of_an_operand(stage: Stage) -> None:
     await stage.installed()

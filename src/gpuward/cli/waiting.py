@@ -33,7 +33,7 @@ STOPPED_FOR = 10.0
 """Seconds for which a rollout must be stopped: a pass that was under way may yet go on."""
 NO_NODE_FOR = 60.0
 """The same where no node may start, as one that fills the limit may only be rebooting; where each node needs somebody, who may be
-about to come; and where the policy was followed in another namespace last."""
+about to come, or is skipped; and where the policy was followed in another namespace last."""
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -104,12 +104,15 @@ def stopped(picture: Picture) -> str:
 
 
 def _all_need_somebody(picture: Picture) -> bool:
-    """Tell whether no node that is not up to date gets further by itself. One that is not ready may only be rebooting."""
+    """Tell whether no node that is not up to date gets further by itself. One that is not ready may only be rebooting,
+    one that is skipped never gets there.
+    """
     behind = behind_stuck_waves(picture.plan, picture.snapshot, picture.drivers)
     waiting = [status for name, status in picture.plan.nodes.items() if not status.up_to_date and name not in behind]
     holds = [status.hold for status in waiting]
     under_way = any(status.state in IN_PROGRESS and not status.quarantined for status in waiting)
-    needed = all(hold is not None and (hold.reason.needs_person or hold.repels) for hold in holds)
+    needed = all(hold is not None and (hold.reason.needs_person or hold.repels or hold.reason is Reason.SKIPPED)
+                 for hold in holds)
     rebooting = any(hold is not None and hold.reason is Reason.NODE_NOT_READY for hold in holds)
     return bool(waiting) and needed and not under_way and not rebooting
 
