@@ -8,6 +8,7 @@ from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
 from tests.journeys.stage import NEW, POLICY, Stage, on_stage
+from tests.journeys.test_rolloutpolicy import apply
 
 
 def told(stage: Stage) -> list[tuple[str, str]]:
@@ -63,6 +64,17 @@ async def test_a_policy_that_becomes_invalid_warns(stage: Stage) -> None:
     await stage.installed()
     await stage.patch_policy("cdi", {"enabled": False, "nriPluginEnabled": True})
     await stage.until(lambda: ("Warning", "GPUDriverUpgradeInvalidPolicy") in told(stage))
+
+
+@on_stage(gpu_nodes=2)
+async def test_what_is_wrong_with_the_rolloutpolicy_is_in_the_event(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, windows=[{"schedule": "0 22 * * FRI", "duration": "8h", "timeZone": "Europe/Berln"}])
+    await stage.upgrade_to()
+    invalid = "GPUDriverUpgradeInvalidPolicy"
+    await stage.until(lambda: ("Warning", invalid) in told(stage))
+    (event,) = (each for each in stage.sandbox.store.list("events", "default") if each["reason"] == invalid)
+    assert "RolloutPolicy default cannot be followed: spec.windows[0].timeZone: 'Europe/Berln'" in event["message"]
 
 
 @on_stage(gpu_nodes=2)

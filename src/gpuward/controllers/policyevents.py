@@ -12,6 +12,7 @@ from gpuward.model.reasons import Reason
 from gpuward.model.states import AT_REST
 from gpuward.operands.rollout import rollout_of
 from gpuward.policy.nvidiadrivers import PoliciesInForce
+from gpuward.policy.refused import refusals
 
 BLOCKED: Final = "Blocked"
 LASTS: Final = 60.0
@@ -56,6 +57,8 @@ class PolicyEvents:
         reason, message = rollout.reason, rollout.message
         if active.problems:
             reason, message = "InvalidPolicy", "; ".join(map(str, active.problems))
+        elif reason == "InvalidPolicy":
+            message = "; ".join((message, *refusals(seen.policies)))
         needed = self._stands_still(reason == BLOCKED, seen.decision, seen.at)
         if reason == BLOCKED and self._said and (due := self.due()) is not None:
             reason = BLOCKED if seen.at >= due else "Progressing"
