@@ -14,6 +14,7 @@ from tests.journeys.looking import explanation_of, looking, screen_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver
 from tests.journeys.test_operand_fails import explained
+from tests.journeys.test_rolloutpolicy import apply
 from tests.journeys.test_withheld import set_driver
 
 
@@ -169,3 +170,30 @@ async def test_a_selector_that_matches_no_node_is_corrected_before_nodes_are_lab
     assert told[0] == "  1. correct spec.nodeSelector of NVIDIADriver b: it wants pool=bb, which no node has"
     assert "     $ kubectl edit nvidiadriver b" in told
     assert not any("select" in line and "NVIDIADriver a" in line and "correct" in line for line in told)
+
+
+@pytest.mark.parametrize("waves", [False, True])
+def test_a_node_that_failed_with_a_driver_that_runs_nowhere_is_told_to_take_it_back(waves: bool) -> None:
+    @on_stage(gpu_nodes=3, upgrade={"maxUnavailable": 2})
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        await apply(stage, retries=0, **({"waves": [{"name": "canary", "nodes": 1}]} if waves else {}))
+        stage.sandbox.faults.add(Fault(FaultKind.DRIVER_CRASH, image=f"*{NEW}*"))
+        await stage.rest(5)
+        await stage.upgrade_to(NEW)
+        await stage.until(lambda: State.FAILED in stage.states().values(), within=3600)
+        await stage.rest(5)
+        (node,) = [node for node, state in stage.states().items() if state == State.FAILED]
+        again, back = (await explanation_of(stage, node)).remedies
+        assert again.commands == (f"gpuward retry {node}",)
+        assert back.do.startswith("take the new driver back: give clusterpolicy cluster-policy the driver version that it had")
+        assert (back.do.endswith(f"({OLD})"), back.then) == (True, "this node starts at once")
+        other = next(each for each in stage.states() if each != node)
+        on = next(each for each in (await explanation_of(stage, other)).remedies if each.commands == ("gpuward resume",))
+        held = f"this node is then held by something else: waits for wave canary: 0 of 1 nodes done (not yet: {node})"
+        assert on.then == (held if waves else "this node starts at once"), "nobody tries the canary again"
+        await stage.upgrade_to(OLD)
+        await stage.upgraded(OLD)
+        assert not stage.cordons()
+
+    story()

@@ -165,7 +165,7 @@ def outlook(before: NodeStatus, after: NodeStatus, plan: Plan | None = None) -> 
         return f"then this node waits: {sentence(after.hold)}"
     if after.hold.reason is Reason.SKIPPED:
         return "this node keeps the driver that it has, and no rollout waits for it"
-    if after.hold.reason.is_turn:
+    if after.hold.reason.is_turn and (plan is None or not _waits_for_failed(after.hold, plan)):
         place = f" ({ordinal(after.turn)})" if after.turn else ""
         return f"this node then waits for its turn{place}{_shut_before(after.hold, plan)}"
     if after.state in IN_PROGRESS:
@@ -173,6 +173,12 @@ def outlook(before: NodeStatus, after: NodeStatus, plan: Plan | None = None) -> 
     if after.hold.reason.in_passing or after.hold.reason in ON_THE_WAY:
         return f"then this node goes on: it {_from_it(sentence(after.hold))}"
     return f"this node is then held by something else: {sentence(after.hold)}"
+
+
+def _waits_for_failed(hold: Hold, plan: Plan) -> bool:
+    """Tell whether a node of the wave that is waited for has failed and is not tried again by itself: no turn comes then."""
+    nodes = hold.what.nodes if isinstance(hold.what, WaveNotDone) else ()
+    return any(held is not None and held.reason is Reason.FAILED for held in map(plan.holds.get, nodes))
 
 
 def _shut_before(hold: Hold, plan: Plan | None) -> str:

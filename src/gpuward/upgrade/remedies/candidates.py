@@ -54,7 +54,7 @@ from gpuward.upgrade.remedies.pods import (
     unprotect,
 )
 from gpuward.upgrade.remedies.question import Candidate, Question
-from gpuward.upgrade.remedies.rollback import take_back
+from gpuward.upgrade.remedies.rollback import take_back, take_back_untried
 from gpuward.upgrade.remedies.writes import accept_writes, let_evict, let_replace
 from gpuward.upgrade.validation_off import lacking
 
@@ -222,6 +222,8 @@ def _try_again(question: Question) -> Iterator[Candidate]:
     elif failure is not None and failure.state is State.VALIDATION_REQUIRED and not question.node.live_validators:
         yield from make_validator_pod(question)
     yield fixes.try_again(question.view, "let it be tried again now, once the cause is mended").risking(_evicts(question))
+    if failure is not None and failure.concerns_driver:
+        yield from take_back_untried(question)
 
 
 def _relabel(question: Question) -> Iterator[Candidate]:

@@ -9,7 +9,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.driver import owner_uid, revisions_of
-from gpuward.model.states import IN_PROGRESS
+from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.versions import version_of
 from gpuward.model.views import PodView, RevisionView
 from gpuward.upgrade.facts import NodeFacts
@@ -38,10 +38,10 @@ def take_back(question: Question) -> Iterator[Fix]:
 
 
 def take_back_untried(question: Question) -> Iterator[Fix]:
-    """Take the new driver back, where it does not come up on this node and runs on none yet."""
+    """Take the new driver back, where it does not come up on this node, or did not in its time, and runs on none yet."""
     driver, snapshot = question.node.driver, question.case.snapshot
     revisions = snapshot.revisions
-    if driver is None or driver.orphan or question.node.state not in IN_PROGRESS or any(
+    if driver is None or driver.orphan or question.node.state not in (*IN_PROGRESS, State.FAILED) or any(
             status.up_to_date for status in question.plan.nodes.values()):  # it came up somewhere, or did here before
         return
     uid = owner_uid(driver)
