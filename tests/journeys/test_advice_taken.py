@@ -5,16 +5,22 @@ from __future__ import annotations
 import pytest
 
 from gpuward import names
+from gpuward.cli.nodes import retry_nodes
+from gpuward.cli.pause import pause_rollouts
+from gpuward.cli.resume import resume_paused
 from gpuward.cli.status import Choice
+from gpuward.errors import InputError
 from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
-from tests.journeys.looking import explanation_of, looking, screen_of
+from tests.cli.verbs import said
+from tests.journeys.looking import condition_of, explanation_of, looking, screen_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver
 from tests.journeys.test_operand_fails import explained
 from tests.journeys.test_rolloutpolicy import apply
+from tests.journeys.test_waves import abort
 from tests.journeys.test_withheld import set_driver
 
 
@@ -177,7 +183,7 @@ def test_a_node_that_failed_with_a_driver_that_runs_nowhere_is_told_to_take_it_b
     @on_stage(gpu_nodes=3, upgrade={"maxUnavailable": 2})
     async def story(stage: Stage) -> None:
         await stage.installed()
-        await apply(stage, retries=0, **({"waves": [{"name": "canary", "nodes": 1}]} if waves else {}))
+        await apply(stage, retries=0, waves=[{"name": "canary", "nodes": 1}] if waves else [])
         stage.sandbox.faults.add(Fault(FaultKind.DRIVER_CRASH, image=f"*{NEW}*"))
         await stage.rest(5)
         await stage.upgrade_to(NEW)
@@ -197,3 +203,42 @@ def test_a_node_that_failed_with_a_driver_that_runs_nowhere_is_told_to_take_it_b
         assert not stage.cordons()
 
     story()
+
+
+@on_stage(gpu_nodes=3, upgrade={"maxUnavailable": 2})
+async def test_a_failed_node_is_tried_again_in_a_pause_as_explain_says(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, retries=0)
+    stage.sandbox.faults.add(Fault(FaultKind.DRIVER_CRASH, node="gpu-2", image=f"*{NEW}*"))
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-2") == State.FAILED and stage.driver("gpu-3") == NEW, within=7200)
+    assert await said(pause_rollouts(stage.user, "", dry_run=False))
+    await stage.rest(60)
+    stage.sandbox.faults.clear()
+    (remedy,) = (await explanation_of(stage, "gpu-2")).remedies
+    assert (remedy.commands, remedy.then) == (("gpuward resume && gpuward retry gpu-2",), "this node starts at once")
+    with pytest.raises(InputError, match="`gpuward resume` first"):
+        await said(retry_nodes(stage.user, ["gpu-2"], dry_run=False))
+    assert await said(resume_paused(stage.user, "", dry_run=False))
+    assert await said(retry_nodes(stage.user, ["gpu-2"], dry_run=False))
+    await stage.upgraded(NEW)
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_node_that_an_abort_leaves_without_a_driver_is_told_the_way_back(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.faults.add(Fault(FaultKind.DRIVER_CRASH, node="gpu-2", image=f"*{NEW}*"))
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-2") == "DriverFailing" and stage.driver("gpu-1") == NEW, within=3600)
+    await abort(stage)
+    await stage.until(lambda: stage.hold("gpu-2") == "Aborted", within=3600)
+    await stage.rest(30)
+    assert stage.driver("gpu-2") == ""
+    message = condition_of(stage)[2]
+    assert "gpu-2 has failed once" in message
+    assert "and is tried again with another driver, or once the abort is taken back" in message
+    back, _ = (await explanation_of(stage, "gpu-2")).remedies
+    assert back.do.endswith(f"the driver version that it had before ({OLD})")
+    assert (back.then, bool(back.risk)) == ("this node starts at once", True)
+    await stage.upgrade_to(OLD)
+    await stage.upgraded(OLD)

@@ -214,8 +214,15 @@ def _commanded(found: tuple[Remedy, ...], picture: Picture, upgrades: UpgradePol
     if view is None or not PolicyRollout(view, driver=bool(upgrades.driver)).is_paused:
         return found
     command = "gpuward resume" + (f" --driver {quote(upgrades.driver)}" if upgrades.driver else "")
-    return tuple(msgspec.structs.replace(each, do="end the pause", commands=(command,)) if each.do == UNPAUSE else each
+    return tuple(_ending_the_pause(each, command) if each.do == UNPAUSE or each.do.startswith(f"{UNPAUSE}, and ") else each
                  for each in found)
+
+
+def _ending_the_pause(remedy: Remedy, command: str) -> Remedy:
+    """Return a remedy that begins with turning upgrades on, and does that with the command that ends the pause."""
+    then = remedy.commands[0].partition(" && ")[2]
+    return msgspec.structs.replace(remedy, do=f"end the pause{remedy.do.removeprefix(UNPAUSE)}",
+                                   commands=(" && ".join(filter(None, (command, then))),))
 
 
 def _without_drivers(picture: Picture, upgrades: UpgradePolicy, node: NodeView) -> Iterator[Remedy]:

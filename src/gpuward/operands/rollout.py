@@ -46,7 +46,8 @@ _ONCE = {Reason.COMES_BACK: "is tried again once those pods are gone, or no long
          Reason.DRIVER_POD_MISSING: "is tried again once a driver pod is made there",
          Reason.DRIVER_UNPLACED: "is tried again once its driver pod finds a place there",
          Reason.NODE_NOT_READY: "is tried again once it is Ready",
-         Reason.SKIPPED: "is tried again once it is skipped no more"}
+         Reason.SKIPPED: "is tried again once it is skipped no more",
+         Reason.ABORTED: "is tried again with another driver, or once the abort is taken back"}
 """What has to come before a node is tried again whose upgrade has failed."""
 
 _PATIENT = (Reason.ANALYSIS_UNKNOWN, Reason.APPROVAL_REQUIRED, Reason.WAVE_SOAKING, Reason.ANALYSIS_RUNNING, Reason.IDLE_AWAITED,

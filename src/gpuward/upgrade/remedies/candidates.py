@@ -209,10 +209,17 @@ def _is_unvalidated(status: NodeStatus) -> bool:
     return status.failure is not None and status.failure.state is State.VALIDATION_REQUIRED
 
 
+def _again(question: Question, do: str) -> Fix:
+    """Return the fix that has a node tried again. While upgrades are off that is refused: they are turned on first."""
+    again = fixes.try_again(question.view, do).risking(_evicts(question))
+    on = None if question.case.policy.auto_upgrade else next(_unpause(question), None)
+    return again if not isinstance(on, Fix) else on.followed_by(again)
+
+
 def _try_again(question: Question) -> Iterator[Candidate]:
     failure = question.node.record.failure
     if failure is not None and failure.state in _EMPTYING:
-        again = fixes.try_again(question.view, "let it be tried again now").risking(_evicts(question))
+        again = _again(question, "let it be tried again now")
         yield from (fix.followed_by(again) for fix in (*let_evict(question), *keep_away(question)))
         if ending := [pod for pod in question.node.to_evict.pods if pod.deleting]:
             yield fixes.end_pods(ending[:MOST_ENDING]).followed_by(again)
@@ -221,7 +228,7 @@ def _try_again(question: Question) -> Iterator[Candidate]:
         yield from make_driver_pod(question)
     elif failure is not None and failure.state is State.VALIDATION_REQUIRED and not question.node.live_validators:
         yield from make_validator_pod(question)
-    yield fixes.try_again(question.view, "let it be tried again now, once the cause is mended").risking(_evicts(question))
+    yield _again(question, "let it be tried again now, once the cause is mended")
     if failure is not None and failure.concerns_driver:
         yield from take_back_untried(question)
 

@@ -17,6 +17,7 @@ from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix
 from gpuward.upgrade.remedies.policy_fixes import driver_source
 from gpuward.upgrade.remedies.question import Question
 
+RISK = "nodes that have the new driver are upgraded once more: pods that use GPUs are evicted there"
 replace = msgspec.structs.replace
 
 
@@ -33,16 +34,19 @@ def take_back(question: Question) -> Iterator[Fix]:
     source = driver_source(question.case)
     asked = next((each.image for each in question.case.snapshot.daemonsets if each.uid == uid), "")
     do = f"take the new driver back: give {source} {_what_it_had(driver, asked, ', with which this node runs')}"
-    risk = "nodes that have the new driver are upgraded once more: pods that use GPUs are evicted there"
-    yield Fix(do, partial(_reverted, before=before, number=newest.revision + 1), f"kubectl edit {source}", risk)
+    yield Fix(do, partial(_reverted, before=before, number=newest.revision + 1), f"kubectl edit {source}", RISK)
 
 
-def take_back_untried(question: Question) -> Iterator[Fix]:
-    """Take the new driver back, where it does not come up on this node, or did not in its time, and runs on none yet."""
+def take_back_untried(question: Question, *, given_up: bool = False) -> Iterator[Fix]:
+    """Take the new driver back, where it does not come up on this node, or did not in its time, and runs on none yet; wherever
+    it runs, where people have given it up.
+    """
     driver, snapshot = question.node.driver, question.case.snapshot
     revisions = snapshot.revisions
-    if driver is None or driver.orphan or question.node.state not in (*IN_PROGRESS, State.FAILED) or any(
-            status.up_to_date for status in question.plan.nodes.values()):  # it came up somewhere, or did here before
+    if driver is None or driver.orphan or (driver.ready if given_up else question.node.state not in (*IN_PROGRESS, State.FAILED)):
+        return
+    came_up = any(status.up_to_date for status in question.plan.nodes.values())  # somewhere, or here before
+    if came_up and not given_up:
         return
     uid = owner_uid(driver)
     found = revisions_of(uid, revisions)
@@ -56,7 +60,7 @@ def take_back_untried(question: Question) -> Iterator[Fix]:
     source, runs = driver_source(question.case), running.get(before.hash)
     told = _what_it_had(runs, driver.driver_image) if runs is not None else _version_before(question.node, driver)
     yield Fix(f"take the new driver back: give {source} {told}", partial(
-        _reverted, before=before, number=found.newest.revision + 1), f"kubectl edit {source}")
+        _reverted, before=before, number=found.newest.revision + 1), f"kubectl edit {source}", RISK if came_up else "")
 
 
 def _what_it_had(runs: PodView, asked: str, where: str = "") -> str:

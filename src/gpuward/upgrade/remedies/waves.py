@@ -16,7 +16,7 @@ from gpuward.upgrade.remedies import fixes, policy_fixes
 from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix
 from gpuward.upgrade.remedies.planned import planned_driver
 from gpuward.upgrade.remedies.question import Candidate, Question
-from gpuward.upgrade.remedies.rollback import take_back
+from gpuward.upgrade.remedies.rollback import take_back, take_back_untried
 
 replace = msgspec.structs.replace
 MOST_SKIPPED = 2
@@ -55,8 +55,9 @@ def end_soak(question: Question) -> Iterator[Candidate]:
 
 
 def resume(question: Question) -> Iterator[Candidate]:
-    """Take an abort back."""
+    """Take an abort back, or the driver that was given up by it: a node may have been left without any."""
     yield from take_back(question)
+    yield from take_back_untried(question, given_up=True)
     yield _said(question, "resume", "let the rollout go on", aborted=None)
 
 
