@@ -14,7 +14,7 @@ from gpuward.model.explain import sentence
 from gpuward.model.states import State
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.timeloop import LoopClock
-from tests.journeys.looking import condition_of, explanation_of, obey
+from tests.journeys.looking import condition_of, explanation_of, obey, reason_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver, set_driver
 from tests.journeys.test_removed import COMPILED, MODES, installed, remove, users
@@ -297,3 +297,24 @@ async def test_while_windows_are_shut_that_none_is_long_enough_for_a_notice_is_s
     await edit(stage, notice={"before": "30m"})
     await stage.until(lambda: "they open at" in sentence(stage.operator.plan.holds["gpu-1"]))
     await stage.until(lambda: stage.drivers() == [NEW] and stage.all_are(State.DONE), within=4 * 3600)
+
+
+@on_stage(gpu_nodes=1)
+async def test_a_notice_that_nobody_has_given_has_no_id_that_could_be_answered(stage: Stage) -> None:
+    await stage.installed()
+    await stage.deploy("inference", 1, node="gpu-1")
+    await apply(stage, notice=NOTICE)
+    await stage.upgrade_to(NEW)
+    await stage.rest(1)
+    await stage.kill_operator()
+    await stage.rest(30)
+    told = await explanation_of(stage, "gpu-1")
+    assert (noticed(stage), stage.driver("gpu-1")) == ([], OLD)
+    assert reason_of(told) == "its pods are to be given notice: they are evicted 15m after that, or once all have acknowledged it"
+    assert not any("annotate pod" in command for remedy in told.remedies for command in remedy.commands)
+    stage.begin_operator()
+    await stage.until(lambda: notice_on(stage, "gpu-1"), within=900)
+    await stage.rest(5)
+    told, given = await explanation_of(stage, "gpu-1"), notice_on(stage, "gpu-1")["id"]
+    assert reason_of(told).startswith(f"its pods were given notice {given}: ")
+    assert any(f"{names.ACKNOWLEDGED}={given}" in command for remedy in told.remedies for command in remedy.commands)

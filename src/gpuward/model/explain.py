@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import msgspec
 
 from gpuward import names
@@ -29,6 +27,7 @@ from gpuward.model.sentences import (
     PLUGIN_FIRST,
     SENTENCES,
     TAINTED,
+    TO_BE_NOTICED,
     UNBEGUN_FIRST,
     UNCOUNTED,
     UNWORKABLE,
@@ -99,7 +98,9 @@ def _some_nodes(what: WaitsFor) -> dict[str, object]:
     return {field: listed(found, of=count)} if found else {}
 
 
-def _by_content(what: BudgetBlocks | BudgetUsedUp | NewDriverFails) -> str:
+def _by_content(what: BudgetBlocks | BudgetUsedUp | NewDriverFails | NoticeGiven) -> str:
+    if isinstance(what, NoticeGiven):
+        return TO_BE_NOTICED if what.before else SENTENCES[what.reason]
     if isinstance(what, NewDriverFails):
         return PART_FAILS if what.part else SENTENCES[what.reason]
     if isinstance(what, BudgetUsedUp):
@@ -115,7 +116,7 @@ def _template(hold: Hold) -> str:
             return TAINTED
         case Limit(noticed=noticed) if noticed and hold.reason in WITH_NOTICE:
             return WITH_NOTICE[hold.reason]
-        case BudgetBlocks() | BudgetUsedUp() | NewDriverFails():
+        case BudgetBlocks() | BudgetUsedUp() | NewDriverFails() | NoticeGiven():
             return _by_content(hold.what)
         case PluginFirst(offers=offers):
             return PLUGIN_FIRST if offers else UNBEGUN_FIRST
@@ -192,8 +193,7 @@ def _later(
 ) -> dict[str, object]:
     if isinstance(what, IdleAwaited):
         now = f" (now pod {what.pod} does, {what.pods} in all)" if what.pod is not None else " (now none does)"
-        moment = datetime.fromtimestamp(what.evicts, UTC).isoformat(" ", "minutes")
-        return {"idle_for": _span(what.idle_for), "now": now, "evicts": moment}
+        return {"idle_for": _span(what.idle_for), "now": now, "evicts": moment_in(what.evicts, UTC_NAME)}
     if isinstance(what, GangSpared):
         return {"gang": what.gang, "pod": str(what.pod), "node": what.node, "evicts": moment_in(what.evicts, UTC_NAME)}
     if isinstance(what, NoticeGiven | NoticeUnanswered):
@@ -237,7 +237,9 @@ def _notice(what: NoticeGiven | NoticeUnanswered) -> dict[str, object]:
     begins = moment_in(what.begins, UTC_NAME)
     who = str(what.pod) + (f" and {what.pods - 1} more" if what.pods > 1 else "")
     every = "once all have acknowledged it"
-    when = "" if isinstance(what, NoticeUnanswered) else every if what.required else f"from {begins} on, or {every}"
+    when = every
+    if isinstance(what, NoticeGiven) and not what.required:
+        when = f"{_span(what.before)} after that, or {every}" if what.before else f"from {begins} on, or {every}"
     return {"id": what.id, "begins": begins, "when": when, "who": who, "of": what.of}
 
 

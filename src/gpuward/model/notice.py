@@ -78,6 +78,8 @@ class NoticeGiven(_OnPods, frozen=True):
     reason: ClassVar = Reason.NOTICE_GIVEN
     required: bool = False
     """Whether the time alone lets the node go on."""
+    before: float = 0.0
+    """Seconds of a notice that has yet to be given, so that nobody can answer its id; 0 where it was given."""
 
 
 class NoticeUnanswered(_OnPods, frozen=True):

@@ -149,6 +149,8 @@ NONE_NOW = "disruption budget {budget} lets none go now; pod {pod} is under it"
 """Said where a budget has no room, whatever nodes ahead of this one need."""
 UNWORKABLE = "disruption budget {budget} lets no pod go, {pod} among them: Kubernetes cannot work it out ({failure})"
 """Said of a budget that blocks for want of numbers."""
+TO_BE_NOTICED = "its pods are to be given notice: they are evicted {when}"
+"""Said where the notice has yet to be given, as in a plan, or while no operator runs."""
 DRIVER_FOLLOWS = ("nothing offers its GPUs any more: its driver, pod {pod}, goes once that is so on all hosts that lose it, "
                   "after 45 s at the latest")
 """Said where the driver pod is not asked to stop yet."""

@@ -79,7 +79,7 @@ def _held(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
     settings, pods, now = policy.rollout.notice, pods_told(node, policy), fleet.now
     if settings is None or not pods:
         return None
-    notice = current_notice(node, fleet, policy)
+    given = notice = current_notice(node, fleet, policy)
     if notice is None:
         if (shut := _too_short(node, fleet, policy, settings.before)) is not None:
             return shut
@@ -89,7 +89,8 @@ def _held(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
         return None
     required = settings.acknowledge is Acknowledge.REQUIRED
     if now < notice.begins:
-        told = NoticeGiven(notice.id, notice.begins, left[0].ref, len(left), len(pods), required)
+        before = 0.0 if given is not None else settings.before
+        told = NoticeGiven(notice.id, notice.begins, left[0].ref, len(left), len(pods), required, before)
         return Hold(told, notice.given, notice.begins)
     if not required:
         return None

@@ -62,6 +62,8 @@ def acknowledge(question: Question) -> Iterator[Candidate]:
     case, what, rollout = question.case, question.hold.what, question.case.policy.rollout
     if not isinstance(what, NoticeGiven | NoticeUnanswered) or rollout.notice is None:
         return
+    if isinstance(what, NoticeGiven) and what.before:  # nobody can answer what was not given
+        return
     left = [pod for pod in pods_told(question.node, case.policy) if pod.acknowledged != what.id]
     if len(left) <= MOST_PODS:
         yield fixes.acknowledge(left, what.id)
