@@ -48,6 +48,7 @@ class Foresight(msgspec.Struct, frozen=True):
     nodes: tuple[PlannedNode, ...]
     operator: str
     """Whether an operator runs that would do it."""
+    wanted: Wanted = Wanted()
 
 
 async def foresee(client: Client, wanted: Wanted, namespace: str) -> Foresight:
@@ -74,7 +75,7 @@ async def foresee(client: Client, wanted: Wanted, namespace: str) -> Foresight:
     if leader.running is False:
         nodes = [msgspec.structs.replace(one, message=WITHOUT) if one.when is When.UNDER_WAY and not one.message else one
                  for one in nodes]
-    return Foresight(Picture(after, drivers, plan, now), written, tuple(found), tuple(nodes), leader.message)
+    return Foresight(Picture(after, drivers, plan, now), written, tuple(found), tuple(nodes), leader.message, wanted)
 
 
 def with_files(snapshot: Snapshot, files: Sequence[str]) -> Snapshot:

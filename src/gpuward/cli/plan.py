@@ -170,7 +170,13 @@ def lines(found: Foresight) -> Iterator[str]:
         named = listed([f"{one.verb} {one.name}" for one in found.differences if one.kind != "Node"])
         labelled = sum(one.kind == "Node" for one in found.differences)
         more = f"{labelled} node{'' if labelled == 1 else 's'} would get other labels" if labelled else ""
-        yield f"written first: {'; '.join(filter(None, (named, more)))}. `gpuward diff` shows what"
+        yield f"written first: {'; '.join(filter(None, (named, more)))}{_shown_by(found.wanted)}"
+
+
+def _shown_by(wanted: Wanted) -> str:
+    """Name the command that shows what changes in objects; there is none for a version that no policy asks for yet."""
+    files = "".join(f" --policy {quote(file)}" for file in wanted.policies)
+    return "" if wanted.version else f". `gpuward diff{files}` shows what"
 
 
 def plan_table(nodes: Sequence[PlannedNode], width: int) -> list[Table | Text]:
