@@ -6,10 +6,12 @@ import pytest
 
 from gpuward import names
 from gpuward.cli.look import shown
+from gpuward.cli.nodes import retry_nodes
 from gpuward.cli.pause import pause_rollouts
 from gpuward.cli.resume import resume_paused
 from gpuward.cli.view import node_rows
 from gpuward.cli.waiting import is_done, stopped
+from gpuward.errors import InputError
 from gpuward.kube import resources
 from gpuward.model.explain import sentence
 from gpuward.model.states import State
@@ -23,7 +25,7 @@ from tests.journeys.test_driver_truth import rollout
 from tests.journeys.test_explained import metric
 from tests.journeys.test_nvidiadriver import driver_pods, label_pools, make, nvidia_driver, set_driver
 from tests.journeys.test_rolloutpolicy import apply
-from tests.journeys.test_waves import abort, resume
+from tests.journeys.test_waves import abort, promote, resume
 
 ONE = {"maxParallelUpgrades": 1, "maxUnavailable": "100%"}
 OFF, ON = {"autoUpgrade": False}, {"autoUpgrade": True}
@@ -310,3 +312,24 @@ async def test_the_end_of_a_pause_is_no_end_of_an_abort(stage: Stage) -> None:
     assert "Aborted" in {stage.hold(node) for node in stage.states()}
     assert any("the abort is taken back" in line for line in await resume(stage))
     await stage.upgraded(NEW)
+
+
+@on_stage(gpu_nodes=4)
+async def test_what_lets_one_nvidiadriver_go_on_names_that_one(stage: Stage) -> None:
+    """Without its name the command ends the pauses and aborts of all others, too."""
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await label_pools(stage, a="gpu-1 gpu-2", b="gpu-3 gpu-4")
+    await make(stage, nvidia_driver("a"), nvidia_driver("b"))
+    await stage.until(lambda: stage.drivers() == [OLD] and stage.policy_status().get("state") == "ready")
+    await apply(stage, waves=[{"name": "canary", "nodes": 1, "soak": "1h"}], retries=0)
+    stage.sandbox.faults.add(Fault(FaultKind.DRIVER_CRASH, image=f"*{NEW}*"))
+    await set_driver(stage, "b", {"version": NEW})
+    await stage.until(lambda: State.FAILED in (stage.state("gpu-3"), stage.state("gpu-4")), within=3600)
+    (failed,) = (node for node in ("gpu-3", "gpu-4") if stage.state(node) == State.FAILED)
+    await abort(stage, "b")
+    assert "and `gpuward resume --driver b` lets it go on: nothing is written" in (await promote(stage, "b"))[0]
+    await said(pause_rollouts(stage.user, "b", dry_run=False))
+    with pytest.raises(InputError, match="`gpuward resume --driver b` first"):
+        await said(retry_nodes(stage.user, [failed], dry_run=False))
+    stays = "its rollout was aborted, and stays so: `gpuward resume --driver b` once more takes the abort back"
+    assert f"NVIDIADriver b: {stays}" in await resume(stage, "b")

@@ -160,7 +160,7 @@ def _off(node: NodeView, rollouts: Rollouts) -> str | None:
         return "there is no ClusterPolicy or NVIDIADriver by which it is upgraded"
     if rollout.is_on:
         return None
-    fix = "`gpuward resume` first" if rollout.is_paused else f"set {rollout.field} to true first"
+    fix = f"`{rollout.resume}` first" if rollout.is_paused else f"set {rollout.field} to true first"
     return f"{rollout.title} has upgrades off, so it would not be tried again: {fix}"
 
 

@@ -76,7 +76,7 @@ async def _gone_on(
             yield f"{rollout.title}: upgrades are on again ({rollout.field}: true), as before the pause of {rollout.paused_at}"
     for rollout in aborted:
         if paused:
-            yield f"{rollout.title}: its rollout was aborted, and stays so: `gpuward resume` once more takes the abort back"
+            yield f"{rollout.title}: its rollout was aborted, and stays so: `{rollout.resume}` once more takes the abort back"
         elif dry_run:
             yield f"{rollout.title}: the abort would be taken back, and what it holds would go on; a dry run writes nothing"
         elif await change(client, rollout, without_abort) is None:

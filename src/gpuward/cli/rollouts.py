@@ -19,6 +19,7 @@ from gpuward.kube.http.client import Client, Selection
 from gpuward.kube.resources import GVR
 from gpuward.model.listing import listed
 from gpuward.model.views import NodeView, PolicyView
+from gpuward.model.waves import command_for
 from gpuward.policy.pausing import FIELDS, is_our_word
 from gpuward.policy.rolloutpolicy import annotation
 from gpuward.wire.nodes import node_view
@@ -42,6 +43,11 @@ class PolicyRollout(msgspec.Struct, frozen=True):
     def title(self) -> str:
         """Return kind and name."""
         return f"{'NVIDIADriver' if self.driver else 'ClusterPolicy'} {self.view.name}"
+
+    @property
+    def resume(self) -> str:
+        """Return the command that lets it go on, and no other."""
+        return command_for("resume", self.view.name if self.driver else "")
 
     @property
     def resource(self) -> GVR:

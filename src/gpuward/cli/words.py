@@ -165,7 +165,7 @@ def _ended(case: Case) -> str:
     before = rollout_aborted(case.behind, case.policy) if case.behind else None
     if before is None:
         return ""
-    return f"the rollout was aborted by {before.by} at {format_time(before.at)}, and `gpuward resume` lets it go on"
+    return f"the rollout was aborted by {before.by} at {format_time(before.at)}, and `{case.rollout.resume}` lets it go on"
 
 
 def without_abort(rollout: PolicyRollout) -> Patch | None:
