@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from gpuward import names
 from gpuward.cli.commands import commands
+from gpuward.cli.manifests import policy_views, read_objects
 from gpuward.errors import InputError
 from gpuward.execute.contains import contains
 from gpuward.kube import resources
@@ -123,6 +124,20 @@ def test_a_rollout_policy_alone_is_checked_and_makes_no_object(tmp_path: Path) -
     assert "spec.windowFit: 'Never' cannot be used: write one of" in str(wrong.value)
 
 
+def test_dates_without_quotes_are_strings_as_for_kubectl(tmp_path: Path) -> None:
+    """The documents' own example has them, and so does `kubectl apply`."""
+    text = Path("docs/upgrade.md").read_text(encoding="utf-8")
+    example = next(each for each in text.split("```yaml\n")[1:] if "windows:" in each).partition("```")[0]
+    assert "start: 2026-12-20," in example
+    (tmp_path / "windows.yaml").write_text(f"{example}  finishBy: 2026-12-04\n")
+    (found,) = policy_views("--policy", read_objects("--policy", [str(tmp_path / "windows.yaml")]), [])["RolloutPolicy"]
+    assert (found.body["spec"]["windows"][1]["start"], found.body["spec"]["finishBy"]) == ("2026-12-20", "2026-12-04")
+    later = example.replace("2026-12-20", "2026-12-20T22:00:00Z")
+    (tmp_path / "windows.yaml").write_text(later)
+    (obj,) = read_objects("--policy", [str(tmp_path / "windows.yaml")])
+    assert obj["spec"]["windows"][1]["start"] == "2026-12-20T22:00:00Z"
+
+
 def test_a_field_that_is_required_and_missing_is_told(tmp_path: Path) -> None:
     body = policy()
     del body["spec"]["nodeStatusExporter"]
@@ -146,7 +161,7 @@ def test_an_nvidia_driver_that_does_not_count_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "says"), [
-    ("a: [", "valid YAML"), ("a: 2026-13-45", "valid YAML"), ("kind: A\nspec: &a {b: *a}", "valid YAML"),
+    ("a: [", "valid YAML"), ("kind: A\nspec: &a {b: *a}", "valid YAML"),
     ("kind: A\nmetadata: {name: a}\nspec: {a: 1, b: 2, a: 3}", "valid YAML: key 'a' is there twice in it, line 3, column 7"),
     ("- 1", "Kubernetes objects"), ("kind: Node", "metadata.name"),
     ("kind: Pod\nmetadata: {name: a}", "with a ClusterPolicy"), ("", "p.yaml' cannot be used: name a file with a ClusterPolicy")])

@@ -40,7 +40,7 @@ ANY_NODE: Final[Object] = {
 
 
 class _Strict(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # it depends on how PyYAML was built
-    """Refuse a key that is there twice, as kubectl does: the first would be lost without a word."""
+    """Refuse a key that is there twice, as kubectl does: the first would be lost without a word. A date is a string, as there."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
@@ -48,6 +48,11 @@ class _Strict(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         if twice is not None:
             raise yaml.constructor.ConstructorError(None, None, f"key {twice!r} is there twice", node.start_mark)
         return dict(super().construct_mapping(node, deep))
+
+
+_Strict.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in found if tag != "tag:yaml.org,2002:timestamp"]
+    for first, found in _Strict.yaml_implicit_resolvers.items()}
 
 
 def read_objects(option: str, files: Iterable[str]) -> list[Object]:
@@ -66,7 +71,7 @@ def _objects(option: str, file: str) -> Iterator[Object]:
         json.dumps(documents, default=str, skipkeys=True)
     except OSError as error:
         raise InputError(option, file, f"name a file that can be read: {error.strerror}") from error
-    # A date that no calendar has is a ValueError, as is an alias of what it is in.
+    # An alias of what it is in is a ValueError.
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         told = " ".join(str(error).split()).replace('in "<unicode string>"', "in it")  # the file is named already
         raise InputError(option, file, f"write valid YAML: {told}") from error
