@@ -6,6 +6,7 @@ import json
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Coroutine
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -280,6 +281,19 @@ def test_windows_and_policies_of_files_count(crowd: Captured, tmp_path: Path) ->
     file.write_text(yaml.safe_dump({**night, "spec": {"finishBy": "soon"}}))
     with pytest.raises(InputError, match=r"RolloutPolicy default: spec\.finishBy: 'soon' cannot be used"):
         rehearsed(crowd, Options(policies=(str(file),), assumed=EXACT, runs=1, time=0.0))
+
+
+def test_a_window_that_opens_at_the_moment_of_a_look_is_not_the_end(crowd: Captured, tmp_path: Path) -> None:
+    """It is looked every 10 s whether it is over, and a capture may have been made so many seconds after a minute."""
+    night = {"apiVersion": "gpuward.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "default"},
+             "spec": {"windows": [{"schedule": "0 3 * * *", "duration": "1h"}]}}
+    file = tmp_path / "night.yaml"
+    file.write_text(yaml.safe_dump(night))
+    at = ceil(crowd.manifest.at / 10) * 10.0
+    aligned = msgspec.structs.replace(crowd, manifest=msgspec.structs.replace(crowd.manifest, at=at))
+    run = rehearsed(aligned, Options(policies=(str(file),), version=NEW, assumed=EXACT, runs=1, time=0.0)).first
+    begins = [at + node.started for node in run.nodes if node.started is not None]
+    assert [10800.0 <= each % 86400 < 14400.0 for each in begins] == [True, True]
 
 
 def owned(owner: dict[str, Any], pod: dict[str, Any]) -> None:

@@ -155,7 +155,8 @@ class _Played:
             return True
         if self._approving.pending or now - seen.moved < max(STILL, self._longest_wait()):
             return False
-        return not any(status.hold is not None and (status.hold.until or 0.0) > now for status in seen.plan.nodes.values())
+        since = now - SETTLES  # a time that has just come: the operator has yet to see that
+        return not any(status.hold is not None and (status.hold.until or 0.0) > since for status in seen.plan.nodes.values())
 
     def _longest_wait(self) -> float:
         """Return for how long nothing may change while a node that is under way still goes on."""
