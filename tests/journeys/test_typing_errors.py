@@ -8,14 +8,16 @@ from gpuward import names
 from gpuward.cli.plan import as_json
 from gpuward.kube import resources
 from gpuward.model.states import State
+from gpuward.sandbox.faults import FaultKind
+from kubesandbox.sim.faults import Fault
 from tests.journeys.looking import explanation_of, reason_of, screen_of, status_of
-from tests.journeys.stage import NEW, Stage, on_stage
-from tests.journeys.test_driver_truth import rollout
+from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from tests.journeys.test_driver_truth import ONE, rollout
 from tests.journeys.test_nvidiadriver import ALL_AT_ONCE
 from tests.journeys.test_plan import plan_of
 from tests.journeys.test_removed import MODES, installed
 from tests.journeys.test_rolloutpolicy import apply
-from tests.journeys.test_windows import ask
+from tests.journeys.test_windows import ask, window
 
 NO_DOMAIN = "none of the 3 GPU nodes has the label rak, by which domains of the RolloutPolicy go: each is a domain of its own"
 UNBOUND = "maxUnavailable 100% and maxParallelUpgrades 0 let all 3 GPU nodes be out of service at once"
@@ -88,3 +90,34 @@ def test_a_driver_label_that_is_mistyped_in_mid_upgrade_holds_no_other_node(mode
         assert (old in stage.drivers(), stage.cordons()) == (False, [])
 
     story()
+
+
+@on_stage(gpu_nodes=3, upgrade=ONE)
+async def test_a_driver_label_that_is_mistyped_makes_no_driver_better_that_fails(stage: Stage) -> None:
+    """The first node failed before that label was mistyped: the others still keep their drivers."""
+    await stage.installed()
+    stage.sandbox.faults.add(Fault(FaultKind.DRIVER_CRASH, image=f"*{NEW}*"))
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: State.FAILED in stage.states().values(), within=3600)
+    node = next(name for name, found in stage.states().items() if found == State.FAILED)
+    await stage.label(node, names.DEPLOY_DRIVER, "flase")
+    await stage.rest(3 * 3600)
+    assert [name for name in stage.states() if stage.driver(name) != OLD] == [node]
+    assert rollout(stage)[1] == "NewDriverFails"
+
+
+@on_stage(gpu_nodes=3, upgrade=ONE)
+async def test_such_a_label_that_is_put_right_holds_no_other_node(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: State.POD_RESTART_REQUIRED in stage.states().values())
+    node = next(name for name, found in stage.states().items() if found == State.POD_RESTART_REQUIRED)
+    await stage.label(node, names.DEPLOY_DRIVER, "ture")
+    await apply(stage, windows=[window(36000, 72000)])
+    await stage.until(lambda: stage.state(node) == State.FAILED, within=3600)
+    await stage.label(node, names.DEPLOY_DRIVER, "true")
+    said = set()
+    while stage.state(node) != State.DONE:
+        await stage.rest(1)
+        said |= {stage.hold(name) for name in stage.states() if name != node}
+    assert said == {"WindowShut"}

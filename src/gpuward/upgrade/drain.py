@@ -22,6 +22,7 @@ from gpuward.upgrade.evicting import Eviction, came_since, evicted_before
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.maintenance_step import awaited
 from gpuward.upgrade.recovery import is_in_doubt, was_spared
+from gpuward.upgrade.scope import unknown_value
 from gpuward.upgrade.step import Move, Step, Wait, step
 from gpuward.upgrade.uncordon import left_alone, no_eviction
 from gpuward.upgrade.undrainable import ending_sooner, give_back, given_up_at, gives_up_at, is_given_back, kept_out
@@ -201,10 +202,10 @@ def _failure(node: NodeFacts, cause: str, now: float) -> Failure:
 
 def _is_untried(node: NodeFacts) -> bool:
     """Tell whether the new driver was not even begun with. A DaemonSet that makes no pod of it on a machine that is there may
-    make none anywhere.
+    make none anywhere, unless a label that is mistyped keeps it away.
     """
     driver = node.driver
     if driver is None:
-        return not node.node.ready or node.unlabelled
+        return not node.node.ready or node.unlabelled or bool(unknown_value(node.node))
     stays = not node.in_step or (driver.deleting and node.was_there(driver))
     return stays or (not node.node.ready and not driver.begun)

@@ -31,8 +31,9 @@ def is_off(node: NodeFacts) -> bool:
 
 def telling(node: NodeView, failure: Failure | None) -> Failure | None:
     """Return a node's failure if it may tell something of its driver: not where a label of the node is mistyped, by which a
-    driver pod comes.
+    driver pod comes. What a driver pod failed for before that counts on.
     """
     if failure is None or (failure.state is State.VALIDATION_REQUIRED and lacking(node)):
         return None
-    return None if failure.state is State.POD_RESTART_REQUIRED and unknown_value(node) else failure
+    kept_away = failure.state is State.POD_RESTART_REQUIRED and failure.untried and unknown_value(node)
+    return None if kept_away else failure
