@@ -10,7 +10,8 @@ import pytest
 from gpuward import names
 from gpuward.model.actions import ReleasePod
 from gpuward.model.snapshot import Refusal, Snapshot
-from gpuward.operands.driver.adoption import adoption
+from gpuward.model.views import Owner, PodView
+from gpuward.operands.driver.adoption import Adoption, adoption
 from tests import build
 from tests.build import NOW, driver_pod
 
@@ -54,6 +55,14 @@ def test_a_pod_on_a_node_that_is_not_known_runs_on_as_nobodys() -> None:
     """As one that was deleted and made again, which is not seen yet."""
     action, = adoption(DAEMON_SET, msgspec.structs.replace(with_node(), nodes={})).actions
     assert isinstance(action, ReleasePod)
+
+
+@pytest.mark.parametrize("pod", [
+    msgspec.structs.replace(ORPHAN, node=""), msgspec.structs.replace(driver_pod(), owner=Owner("DaemonSet", "gone", "uid-gone")),
+], ids=["without a node", "of a DaemonSet that is gone"])
+def test_one_without_a_node_or_that_the_garbage_collector_is_to_take_holds_nothing_up(pod: PodView) -> None:
+    lost = msgspec.structs.replace(with_node(), nodes={}, pods={pod.node: (pod,)})
+    assert adoption(DAEMON_SET, lost) == Adoption()
 
 
 @pytest.mark.parametrize("labels", [

@@ -39,8 +39,8 @@ def adoption(body: Mapping[str, Any], snapshot: Snapshot) -> Adoption:
     living = {ds.uid for ds in snapshot.daemonsets if not ds.deleting}
     lost = [
         (pod, node) for pod in _orphans(snapshot, living) if labels.items() <= pod.labels.items()
-        and ((node := snapshot.nodes.get(pod.node)) is None
-             or (not selector.items() <= node.labels.items() and (placed or _is_undiscovered(node))))
+        and ((pod.orphan and bool(pod.node)) if (node := snapshot.nodes.get(pod.node)) is None
+             else not selector.items() <= node.labels.items() and (placed or _is_undiscovered(node)))
     ]
     released = tuple(
         ReleasePod(pod.ref, pod.node, "", why=f"DaemonSet {body['metadata']['name']} would take it, and is not for its node")
