@@ -78,6 +78,7 @@ async def test_nodes_behind_one_that_was_done_and_keeps_its_driver_pod_away_do_n
     await stage.until(lambda: stage.hold("gpu-2") == "DriverPodMissing")
     await stage.upgrade_to(NEW)
     await stage.until(lambda: stage.hold("gpu-1") == "NoNodeMayStart")
+    await stage.rest(10)  # nobody starts in the first seconds of a driver
     remedy = (await explanation_of(stage, "gpu-1")).remedies[0]
     assert remedy.commands == ("kubectl taint node gpu-2 maintenance:NoExecute-",)
     assert remedy.do.startswith("take taint maintenance=true:NoExecute from node gpu-2, once")
@@ -156,6 +157,7 @@ async def test_nodes_behind_one_whose_label_asks_for_no_driver_are_sent_there_be
     await stage.until(lambda: stage.hold("gpu-2") == "DriverLabelUnknown")
     await stage.upgrade_to(NEW)
     await stage.until(lambda: stage.hold("gpu-1") == "NoNodeMayStart")
+    await stage.rest(10)
     first, *more = (await explanation_of(stage, "gpu-1")).remedies
     assert (first.do, first.commands) == ("look at node gpu-2, which no upgrade brings back", ("gpuward explain gpu-2",))
     assert first.then == "this node starts at once"
