@@ -434,23 +434,29 @@ async def test_a_failure_that_is_yet_to_come_keeps_nothing_waiting(stage: Stage)
     await stage.upgraded(NEW, within=2 * PULL)
 
 
-@on_stage(gpu_nodes=2)
-async def test_an_answer_that_failed_once_keeps_no_image_away(stage: Stage) -> None:
-    """The node's state is written, and the API server says otherwise: nobody tries it again while the window is shut."""
+def answer_falsely_once(stage: Stage, state: State) -> list[str]:
+    """Let the API server write a state of gpu-1 once and say otherwise; return what it did so with."""
     failed: list[str] = []
 
     def interfere(request: Request, proceed: Proceed) -> Answer | Stream:
         done = proceed()
-        mine = (request.method, request.path) == ("PATCH", "/api/v1/nodes/gpu-1") and State.UPGRADE_REQUIRED in str(request.body)
+        mine = (request.method, request.path) == ("PATCH", "/api/v1/nodes/gpu-1") and state in str(request.body)
         if failed or not mine:
             return done
         failed.append(str(request.body))
         return refusal(ServerError("request did not complete within the allotted timeout"))
 
+    stage.transport.interfere = interfere
+    return failed
+
+
+@on_stage(gpu_nodes=2)
+async def test_an_answer_that_failed_once_keeps_no_image_away(stage: Stage) -> None:
+    """The node's state is written, and the API server says otherwise: nobody tries it again while the window is shut."""
     await stage.installed()
     await apply(stage, prestage=IMAGE, windows=[window(3600, 7200)])
     await stage.rest(5)
-    stage.transport.interfere = interfere
+    failed = answer_falsely_once(stage, State.UPGRADE_REQUIRED)
     await stage.upgrade_to(NEW)
     await stage.rest(120)
     assert len(failed) == 1
@@ -460,22 +466,12 @@ async def test_an_answer_that_failed_once_keeps_no_image_away(stage: Stage) -> N
 @on_stage(gpu_nodes=2)
 async def test_an_answer_that_failed_once_keeps_nothing_remembered(stage: Stage) -> None:
     """The driver is taken back: the node's state is written, the API server says otherwise, and nothing else is to be written."""
-    failed: list[str] = []
-
-    def interfere(request: Request, proceed: Proceed) -> Answer | Stream:
-        done = proceed()
-        mine = (request.method, request.path) == ("PATCH", "/api/v1/nodes/gpu-1") and State.DONE in str(request.body)
-        if failed or not mine:
-            return done
-        failed.append(str(request.body))
-        return refusal(ServerError("request did not complete within the allotted timeout"))
-
     await stage.installed()
     await apply(stage, prestage=IMAGE, windows=[window(3600, 7200)])
     await stage.rest(5)
     await stage.upgrade_to(NEW)
     await stage.until(lambda: len(remembered(stage)) == 2 and not staging_pods(stage))
-    stage.transport.interfere = interfere
+    failed = answer_falsely_once(stage, State.DONE)
     await stage.upgrade_to(OLD)
     await stage.until(lambda: stage.all_are(State.DONE))
     await stage.rest(120)

@@ -18,20 +18,27 @@ from tests.journeys.test_rolloutpolicy import apply
 from tests.journeys.test_waves import ALL_AT_ONCE, CANARY, abort, on_new
 from tests.journeys.test_windows import ask
 
+Edit = Callable[[Stage, str], Awaitable[None]]
+
+
+async def the_canary_alone_starts(stage: Stage, mode: str, edit: Edit) -> None:
+    """Write waves two seconds after an edit that lets all nodes start."""
+    await installed(stage, mode, out=4)
+    if mode == NVIDIADRIVER:
+        await set_driver(stage, DEFAULT, {"upgradePolicy": ALL_AT_ONCE})
+    (old,) = stage.drivers()
+    await edit(stage, mode)
+    await stage.rest(2)
+    await apply(stage, waves=[{**CANARY, "soak": "30m"}])
+    await stage.until(lambda: stage.hold("gpu-2") == "WaveSoaking")
+    assert on_new(stage, old) == ["gpu-1"]
+
 
 @MODES
 def test_waves_that_are_written_two_seconds_after_the_driver_let_the_canary_alone_start(mode: str) -> None:
     @on_stage(gpu_nodes=4, upgrade=ALL_AT_ONCE)
     async def scenario(stage: Stage) -> None:
-        await installed(stage, mode, out=4)
-        if mode == NVIDIADRIVER:
-            await set_driver(stage, DEFAULT, {"upgradePolicy": ALL_AT_ONCE})
-        (old,) = stage.drivers()
-        await ask(stage, mode)
-        await stage.rest(2)
-        await apply(stage, waves=[{**CANARY, "soak": "30m"}])
-        await stage.until(lambda: stage.hold("gpu-2") == "WaveSoaking")
-        assert on_new(stage, old) == ["gpu-1"]
+        await the_canary_alone_starts(stage, mode, ask)
         assert stage.states()["gpu-3"] == "upgrade-required"
 
     scenario()
@@ -103,18 +110,10 @@ async def limited(stage: Stage, mode: str, limits: dict[str, Any]) -> None:
 
 @MODES
 @pytest.mark.parametrize("edit", [turn_on, raise_the_limit])
-def test_they_count_after_an_edit_of_the_upgrade_policy(edit: Callable[[Stage, str], Awaitable[None]], mode: str) -> None:
+def test_they_count_after_an_edit_of_the_upgrade_policy(edit: Edit, mode: str) -> None:
     @on_stage(gpu_nodes=4, upgrade=ALL_AT_ONCE)
     async def scenario(stage: Stage) -> None:
-        await installed(stage, mode, out=4)
-        if mode == NVIDIADRIVER:
-            await set_driver(stage, DEFAULT, {"upgradePolicy": ALL_AT_ONCE})
-        (old,) = stage.drivers()
-        await edit(stage, mode)
-        await stage.rest(2)
-        await apply(stage, waves=[{**CANARY, "soak": "30m"}])
-        await stage.until(lambda: stage.hold("gpu-2") == "WaveSoaking")
-        assert on_new(stage, old) == ["gpu-1"]
+        await the_canary_alone_starts(stage, mode, edit)
 
     scenario()
 

@@ -37,11 +37,14 @@ def adoption(body: Mapping[str, Any], snapshot: Snapshot) -> Adoption:
         return Adoption()
     placed = not selector.keys().isdisjoint(names.PLACED_BY)
     living = {ds.uid for ds in snapshot.daemonsets if not ds.deleting}
-    lost = [
-        (pod, node) for pod in _orphans(snapshot, living) if labels.items() <= pod.labels.items()
-        and ((pod.orphan and bool(pod.node)) if (node := snapshot.nodes.get(pod.node)) is None
-             else not selector.items() <= node.labels.items() and (placed or _is_undiscovered(node)))
-    ]
+
+    def is_lost(pod: PodView, node: NodeView | None) -> bool:
+        if node is None:  # one that is not scheduled has none, and one with an owner is for the garbage collector
+            return pod.orphan and bool(pod.node)
+        return not selector.items() <= node.labels.items() and (placed or _is_undiscovered(node))
+
+    lost = [(pod, node) for pod in _orphans(snapshot, living) if labels.items() <= pod.labels.items()
+            and is_lost(pod, node := snapshot.nodes.get(pod.node))]
     released = tuple(
         ReleasePod(pod.ref, pod.node, "", why=f"DaemonSet {body['metadata']['name']} would take it, and is not for its node")
         for pod, node in lost if pod.orphan and not _is_to_be_selected(node, selector, snapshot)
