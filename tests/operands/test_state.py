@@ -43,7 +43,7 @@ def test_one_custom_resource_controls_an_object_and_others_may_own_it_too() -> N
 
 
 def test_hash_is_the_same_in_every_process() -> None:
-    assert applied_hash(OBJECT) == "5e1d5211069d2370"
+    assert applied_hash(OBJECT) == "63618ba474c7526d"
 
 
 def test_hash_does_not_depend_on_key_order_or_itself() -> None:
@@ -75,3 +75,18 @@ def test_hash_sees_order_and_owner() -> None:
     reordered["spec"]["template"]["spec"]["containers"][0]["args"].reverse()
     assert applied_hash(reordered) != applied_hash(OBJECT)
     assert applied_hash(with_owner(OBJECT, "p", "1")) != applied_hash(with_owner(OBJECT, "p", "2"))
+
+
+@pytest.mark.parametrize(("image", "default"), [
+    ("nvcr.io/nvidia/gpu-operator:v26.7.1", "IfNotPresent"), ("registry:5000/gpu-operator@sha256:ab", "IfNotPresent"),
+    ("registry:5000/gpu-operator", "Always"), ("registry:5000/gpu-operator:latest", "Always"), ("gpu-operator", "Always"),
+])
+@pytest.mark.parametrize("containers", ["containers", "initContainers"])
+def test_hash_takes_no_pull_policy_for_the_one_that_the_api_server_chooses(containers: str, image: str, default: str) -> None:
+    def hash_of(**more: str) -> str:
+        changed = deepcopy(OBJECT)
+        changed["spec"]["template"]["spec"][containers] = [{"name": "c", "image": image, **more}]
+        return applied_hash(changed)
+
+    assert {policy: hash_of(imagePullPolicy=policy) == hash_of() for policy in ("Always", "IfNotPresent", "Never")} == {
+        "Always": default == "Always", "IfNotPresent": default == "IfNotPresent", "Never": False}

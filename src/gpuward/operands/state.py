@@ -77,7 +77,25 @@ def applied_hash(obj: Json) -> str:
     annotations = {key: value for key, value in meta.get("annotations", {}).items() if key != names.APPLIED_HASH}
     bare = {key: value for key, value in meta.items() if key != "annotations"}
     hashed = {**obj, "metadata": {**bare, **({"annotations": annotations} if annotations else {})}}
+    if obj["kind"] == "DaemonSet":
+        hashed["spec"] = _with_pull_policies(obj["spec"])
     return hashlib.sha256(msgspec.json.encode(hashed, order="deterministic")).hexdigest()[:16]
+
+
+def _with_pull_policies(spec: Json) -> Json:
+    """Return the spec with each pull policy that the API server would choose: to take one away that says the same changes nothing."""
+    template = spec.get("template") or {}
+    pod = template.get("spec") or {}
+    lists = {key: [{"imagePullPolicy": _default_pull_policy(container.get("image", "")), **container} for container in pod[key]]
+             for key in ("initContainers", "containers") if pod.get(key)}
+    return {**spec, "template": {**template, "spec": {**pod, **lists}}}
+
+
+def _default_pull_policy(image: str) -> str:
+    """Return the pull policy of an image without one, as in Kubernetes: a digest or any tag but `latest` need not be looked for."""
+    name = image.rpartition("/")[2]
+    pinned = "@" in name or (":" in name and not name.endswith(":latest"))
+    return "IfNotPresent" if pinned else "Always"
 
 
 def with_applied_hash(obj: Json) -> Json:
