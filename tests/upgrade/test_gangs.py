@@ -200,6 +200,19 @@ def test_a_gang_that_had_to_leave_is_spared_where_it_has_come_to() -> None:
     assert starts(fleet, build.policy(parallel=2)) == {"n1", "n2"}
 
 
+def test_a_gang_is_spared_where_it_came_between_two_nodes_that_it_had_to_leave() -> None:
+    fleet, later = left_and_back(), build.NOW - HOUR + 120
+    done = build.record(State.DONE, target="560", started=later, since=later + 300, gangs=(("Job ml/a", later),))
+    fleet = replace(fleet, nodes={**fleet.nodes, "n3": build.node("n3", State.DONE, remembers=done)})
+    fleet = world.with_pods(fleet, "n3", [build.driver_pod("n3", "560"), build.validator("n3")])
+    plan = decide(fleet, rules(2), build.NOW)
+    assert started(plan) == {"n2"}
+    hold = plan.holds["n1"]
+    assert isinstance(hold.what, GangSpared)
+    assert (hold.what.node, hold.until) == ("n0", build.NOW - HOUR + DAY)
+    assert starts(fleet, rules(2), build.NOW - HOUR + DAY) == {"n1", "n2"}
+
+
 def test_for_another_driver_the_gang_may_leave_once_more() -> None:
     fleet = with_record(left_and_back(), "n0", target="555")
     assert "n1" in starts(fleet, rules(2))

@@ -83,7 +83,7 @@ def applied_hash(obj: Json) -> str:
 
 
 def _with_pull_policies(spec: Json) -> Json:
-    """Return the spec with each pull policy that the API server would choose: to take one away that says the same changes nothing."""
+    """Return the spec with the pull policies that the API server chooses: to take one away that says the same changes nothing."""
     template = spec.get("template") or {}
     pod = template.get("spec") or {}
     lists = {key: [{"imagePullPolicy": _default_pull_policy(container.get("image", "")), **container} for container in pod[key]]
@@ -92,7 +92,7 @@ def _with_pull_policies(spec: Json) -> Json:
 
 
 def _default_pull_policy(image: str) -> str:
-    """Return the pull policy of an image without one, as in Kubernetes: a digest or any tag but `latest` need not be looked for."""
+    """Return the pull policy of an image without one, as in Kubernetes: a digest and any tag but `latest` are not looked for."""
     name = image.rpartition("/")[2]
     pinned = "@" in name or (":" in name and not name.endswith(":latest"))
     return "IfNotPresent" if pinned else "Always"

@@ -26,11 +26,11 @@ def gang_spared(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | 
         return None
     found: GangSpared | None = None
     for gang, pods in pods_by_gang(node).items():
-        left = fleet.gangs.left.get(gang)
-        came = next((pod for pod in pods if left is not None and left.since(pod)), None)
-        if left is None or came is None or fleet.gangs.sizes.get(gang, 0) > most_at_once(fleet, policy):
+        if fleet.gangs.sizes.get(gang, 0) > most_at_once(fleet, policy):
             continue
-        evicts = left.at + settings.until
-        if fleet.now < evicts and (found is None or evicts > found.evicts):
-            found = GangSpared(gang, came.ref, left.node, evicts)
+        for pod in pods:
+            left = fleet.gangs.left_before(gang, pod)
+            evicts = left.at + settings.until if left is not None else 0.0
+            if left is not None and fleet.now < evicts and (found is None or evicts > found.evicts):
+                found = GangSpared(gang, pod.ref, left.node, evicts)
     return None if found is None else Hold(found, node.record.since, found.evicts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from math import floor
 
@@ -39,6 +39,9 @@ class GangUse(msgspec.Struct, frozen=True):
     leaving: Mapping[str, int] = {}
     """How many nodes are under way from which each has gone."""
     left: Mapping[str, GangLeft] = {}
+    """Which node each had to leave last."""
+    leaves: Mapping[str, Sequence[GangLeft]] = {}
+    """All that each had to leave: pods may have come somewhere between two of them."""
     begun: Mapping[str, float] = {}
     """When each node under way was admitted; of one that may be, nobody knows when, and that is now."""
     announced: frozenset[str] = frozenset()
@@ -49,12 +52,14 @@ class GangUse(msgspec.Struct, frozen=True):
     def with_others(self, others: Iterable[GangUse]) -> GangUse:
         """Return it with what nodes of other policies know of the same gangs."""
         sizes, leaving, left, begun = Counter(self.sizes), Counter(self.leaving), dict(self.left), dict(self.begun)
+        leaves = dict(self.leaves)
         for other in others:
             sizes.update(other.sizes)
             leaving.update(other.leaving)
             left |= {gang: max(found, left.get(gang, found)) for gang, found in other.left.items()}
+            leaves |= {gang: (*leaves.get(gang, ()), *found) for gang, found in other.leaves.items()}
             begun |= other.begun
-        return msgspec.structs.replace(self, sizes=sizes, leaving=leaving, left=left, begun=begun)
+        return msgspec.structs.replace(self, sizes=sizes, leaving=leaving, left=left, leaves=leaves, begun=begun)
 
     def admitted(self, node: NodeFacts, now: float, *, announced: bool = False) -> GangUse:
         """Return it with one more node under way: what has pods there leaves, and none that is seen came since. From one that
@@ -65,7 +70,12 @@ class GangUse(msgspec.Struct, frozen=True):
                 self, begun={**self.begun, node.node.name: now}, announced=self.announced | pods_by_gang(node).keys())
         left = {gang: GangLeft(now + 1, node.node.name) for gang in pods_by_gang(node)}
         return msgspec.structs.replace(
-            self, left={**self.left, **left} if left else self.left, begun={**self.begun, node.node.name: now})
+            self, left={**self.left, **left} if left else self.left, begun={**self.begun, node.node.name: now},
+            leaves={**self.leaves, **{gang: (each,) for gang, each in left.items()}} if left else self.leaves)
+
+    def left_before(self, gang: str, pod: PodView) -> GangLeft | None:
+        """Return the last node that a gang had to leave before one of its pods came."""
+        return max((left for left in self.leaves.get(gang, ()) if left.since(pod)), default=None)
 
     def large(self, node: NodeFacts, limit: int) -> LargeGang | None:
         """Return the first gang of a node that has pods on more nodes than a limit, or had before it began to leave."""
@@ -97,7 +107,7 @@ def gang_use(nodes: Sequence[NodeFacts], doubtful: Set[str], policy: UpgradePoli
     if policy.rollout.gangs is None:
         return NO_GANGS
     sizes, leaving = Counter[str](), Counter[str]()
-    left: dict[str, GangLeft] = {}
+    leaves = defaultdict[str, list[GangLeft]](list)
     begun = dict.fromkeys(doubtful, now)
     for node in nodes:
         there = {pod.gang for pod in node.to_evict.pods if pod.gang and not (pod.finished or pod.deleting)}
@@ -106,10 +116,10 @@ def gang_use(nodes: Sequence[NodeFacts], doubtful: Set[str], policy: UpgradePoli
             begun[node.node.name] = node.record.started
             leaving.update({gang for gang, _ in node.record.gangs} - there)
         for gang, at in _had_to_leave(node):
-            found = GangLeft(at, node.node.name)
-            left[gang] = max(found, left.get(gang, found))
+            leaves[gang].append(GangLeft(at, node.node.name))
     noticed = {} if policy.rollout.notice is None else _last_notices(nodes, now)
-    return GangUse(sizes, leaving, left, begun, noticed=noticed)
+    left = {gang: max(found) for gang, found in leaves.items()}
+    return GangUse(sizes, leaving, left, leaves, begun, noticed=noticed)
 
 
 def _last_notices(nodes: Iterable[NodeFacts], now: float) -> dict[str, float]:
