@@ -77,7 +77,7 @@ def applied_hash(obj: Json) -> str:
     annotations = {key: value for key, value in meta.get("annotations", {}).items() if key != names.APPLIED_HASH}
     bare = {key: value for key, value in meta.items() if key != "annotations"}
     hashed = {**obj, "metadata": {**bare, **({"annotations": annotations} if annotations else {})}}
-    if obj["kind"] == "DaemonSet":
+    if obj["kind"] == "DaemonSet" and "spec" in obj:
         hashed["spec"] = _with_pull_policies(obj["spec"])
     return hashlib.sha256(msgspec.json.encode(hashed, order="deterministic")).hexdigest()[:16]
 
