@@ -7,8 +7,10 @@ from itertools import islice
 
 import pytest
 from tools.simulate import coverage
+from tools.simulate.faults.kinds import KINDS, LED
 from tools.simulate.leads import LEADS, Lead, runs_for, runs_of
 from tools.simulate.scenario import Ranges, Variation, added_fault, draw
+from tools.simulate.world import play
 
 RANGES = Ranges((3, 5), (3, 5))
 
@@ -51,3 +53,16 @@ def test_a_lead_about_nvidiadrivers_leaves_drivers_to_them_where_they_are_the_cl
     assert switched.faults[0].kind == "switch-owner"
     assert switched.faults[0].level >= 0.5
     assert "switch-owner" not in [fault.kind for fault in theirs.faults]
+
+
+@pytest.mark.parametrize("reason", ["WaveLimit", "WaveFailed", "GangSpared", "RefusedElsewhere"])
+def test_runs_that_are_made_for_a_reason_meet_it_where_few_nodes_are_of_one_driver(reason: str) -> None:
+    name = f"reason {reason}"
+    runs = islice(runs_for(name, "two-nvidiadrivers", RANGES), 4)
+    assert any(name in play(run.scenario(RANGES)).first for run in runs)
+
+
+def test_seeds_draw_no_fault_that_is_made_for_leads() -> None:
+    led = {kind.name for kind in KINDS.values() if kind.stream == LED}
+    assert led
+    assert led.isdisjoint(fault.kind for seed in range(200) for fault in draw(seed, RANGES).faults)

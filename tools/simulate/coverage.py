@@ -11,7 +11,7 @@ from gpuward.model.reasons import Reason
 from gpuward.model.states import TRANSITIONS
 from gpuward.upgrade.fleet_gates import GATES
 from tools.simulate.commands import COMMANDS
-from tools.simulate.faults.kinds import KINDS
+from tools.simulate.faults.kinds import KINDS, LED, Kind
 from tools.simulate.modes import FAMILIES, MODES, PRECOMPILED, modes_with
 from tools.simulate.prometheus import Mood
 
@@ -124,7 +124,7 @@ def wanted() -> list[str]:
 
 
 def _everything() -> Iterable[str]:
-    yield from (f"fault {kind}" for kind in sorted(KINDS))
+    yield from (f"fault {kind}" for kind in sorted(_drawn()))
     yield from (f"command {name}" for name in COMMANDS)
     yield from (f"answer {mood}" for mood in Mood)
     yield from _steps()
@@ -137,9 +137,14 @@ def _steps() -> Iterator[str]:
         yield from (f"transition {before or 'unknown'} -> {after or 'unknown'}" for after in sorted(afters))
 
 
+def _drawn() -> dict[str, Kind]:
+    """Return the kinds of faults that seeds draw."""
+    return {name: kind for name, kind in KINDS.items() if kind.stream != LED}
+
+
 def wanted_faults() -> list[str]:
     """Return every kind of fault in every mode in which it can happen."""
-    return [f"{mode} | fault {kind.name}" for mode in MODES for _, kind in sorted(KINDS.items()) if kind.happens_in(mode)]
+    return [f"{mode} | fault {kind.name}" for mode in MODES for _, kind in sorted(_drawn().items()) if kind.happens_in(mode)]
 
 
 def wanted_cells() -> list[Cell]:

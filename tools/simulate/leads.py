@@ -77,6 +77,14 @@ def _busy(run: Scenario) -> bool:
     return run.rollout is None and "inference" in run.workloads and _may_leave(run, "tolerant")
 
 
+def _busy_and_large(run: Scenario) -> bool:
+    return _busy(run) and run.nodes > 3
+
+
+def _empty_and_large(run: Scenario) -> bool:
+    return run.rollout is None and run.nodes > 4 and set(run.workloads) <= {"web"}
+
+
 def _tolerant(run: Scenario) -> bool:
     return run.rollout is None and "tolerant" in run.workloads and _may_leave(run)
 
@@ -161,6 +169,7 @@ LEADS: Final[tuple[Lead, ...]] = (
     Lead(("reason DriverUnplaced", "reason MetadataBehind", "transition upgrade-required -> pod-restart-required"), (
         *_MANY, Step("change-labels", 100.0), Step("too-large-driver", 120.0, lasts=(60.0, 300.0))), _idle),
     Lead(("reason Aborted",), (*_ONE_BY_ONE, Step("command-abort", 100.0, (0.0, 0.1), (60.0, 300.0))), _busy),
+    Lead(("reason WaveFailed",), (*_MANY, Step("canary-overdue", 100.0, lasts=(150.0, 300.0))), _busy_and_large),
     Lead(("reason WaveFailed", "reason NewDriverFails", "transition pod-restart-required -> upgrade-failed"), (
         _settings(lambda found: _canary(found) and not {3, 50}.isdisjoint(found["failureBudget"].values()) and _says(
             found, {"deadlines": {"pod-restart-required": "2m"}})), *_MANY,
@@ -169,17 +178,15 @@ LEADS: Final[tuple[Lead, ...]] = (
         _settings(lambda found: _canary(found, "soak", soak="1m")), *_MANY, _CHANGE), _idle, 5.0),
     Lead(("reason ApprovalRequired",), (
         _settings(lambda found: _canary(found, "approval")), *_MANY, _CHANGE, Step("command-approve", 235.0)), _idle, 5.0),
-    Lead(("reason WaveLimit",), (_settings(
-        lambda found: _canary(found) and len(found["waves"]) > 1 and _says(found["waves"][1], {"nodes": 2})),
-        *_MANY, _CHANGE), _idle, 5.0),
+    Lead(("reason WaveLimit",), (*_MANY, Step("wave-by-wave", 100.0)), _idle),
     Lead(("reason GrowthLimit",), (_settings(
         lambda found: _calm(found, "growth") and _says(found, {"growth": {"start": 1}})), *_MANY, _CHANGE), _idle),
     Lead(("reason AnalysisFailed",), (*_MANY, Step("check-fails", 100.0, (0.0, 0.7), (150.0, 300.0))), _idle),
     Lead(("reason AnalysisUnknown",), (*_MANY, Step("check-unknown", 100.0, (0.0, 0.7), (150.0, 300.0))), _idle),
     Lead(("reason AnalysisRunning",), (*_MANY, Step("checked-rollout", 100.0)), _idle),
-    Lead(("reason GangSpared", "reason GangAwaited"), (
-        *_limits(maxParallelUpgrades=2, maxUnavailable="100%", podDeletion={"force": True}), _CHANGE,
-        Step("change-driver", 170.0)), _gang, 3.0),
+    Lead(("reason GangSpared",), (
+        *_limits(maxParallelUpgrades=2, maxUnavailable="100%", podDeletion={"force": True}),
+        Step("gang-returns", 100.0)), _empty_and_large),
     Lead(("reason GangAwaited",), (
         *_limits(maxParallelUpgrades=(5, 0), maxUnavailable=2, podDeletion={"force": True}),
         Step("cordon", 97.0, lasts=(60.0, 900.0)), _CHANGE), _gang, 3.0),
@@ -259,6 +266,9 @@ LEADS: Final[tuple[Lead, ...]] = (
     Lead(("reason OperandsStarting",), (
         *_MANY, Step("image-pull", 95.0, WHOLE, (60.0, 600.0)),
         *(Step("delete-object", 96.0 + number / 2, (0.2, 0.7)) for number in range(8)), Step("change-template", 103.0)), _busy),
+    Lead(("reason ReplacementRefused", "reason RefusedElsewhere"), (
+        *_limits(maxParallelUpgrades=2, maxUnavailable="100%"),
+        Step("api-keeps-driver-pods", 98.0, lasts=(90.0, 200.0)), _CHANGE), _empty_and_large),
     Lead(("reason ReplacementRefused", "reason RefusedElsewhere", "reason WriteRefused", "reason LedgerRefused"), (
         *_ONE_BY_ONE, _CHANGE,
         *(Step("api-error", 101.5 + 6 * number, (0.85, 1.0), (4.0, 5.0)) for number in range(6))), _idle),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuward import names
+from gpuward.model.reading import read_time
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from gpuward.sandbox.machine import GpuMachine
 from tools.simulate.made import CLUSTER, PEOPLE
@@ -20,6 +21,8 @@ OURS: Final = ("nvidia.com/", "gpuward.io/")
 """Labels that the operator sets: people who change one by hand take the driver off at once, as is documented."""
 BY_OPERANDS: Final = frozenset({names.DEPLOY_DRIVER, names.GPU_PRESENT})
 """Labels that the operator takes away where people want no operands."""
+JUST_READY: Final = 10.0
+"""Seconds for which an operator may not have seen that a driver pod is ready, while watches lag and answers take seconds."""
 LATE: Final = 60.0
 """Seconds after which what people asked for and took back cannot be the cause of anything any more."""
 
@@ -84,7 +87,21 @@ class Leaving:
         daemonset = self._world.sandbox.store.find(DAEMONSETS, names.DEFAULT_NAMESPACE, owner["name"])
         if daemonset is None or daemonset["metadata"]["uid"] != owner["uid"] or daemonset["metadata"].get("deletionTimestamp"):
             return self._of_deletion(owner)
+        if self._runs_another_kernel(pod, found):
+            return ""
         return self._of_selection(daemonset, found)
+
+    def _runs_another_kernel(self, pod: Object, node: Object) -> bool:
+        """Tell whether a node's kubelet tells of another kernel than a driver pod is for that was not ready a moment ago: after a
+        reboot it never would be, and only here do kubelets tell of a kernel that no machine has booted.
+        """
+        told, labels = node["status"]["nodeInfo"].get("kernelVersion"), _labels(node)
+        wanted = (pod["spec"].get("nodeSelector") or {}).get(names.DRIVER_KERNEL)
+        if wanted is None or told == wanted or labels.get(names.DRIVER_KERNEL) != told:
+            return False
+        ready = (each for each in pod["status"].get("conditions") or () if each["type"] == "Ready" and each["status"] == "True")
+        since = next((read_time(each["lastTransitionTime"]) for each in ready), float("inf"))
+        return self._world.now() - since < JUST_READY
 
     def is_unseen(self, node: str) -> bool:
         """Tell whether discovery sees no GPU on a node: after a while its operands go, unless they are used."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpuward import errors
 from kubesandbox import messages
 from kubesandbox.messages import Answer, Request, Stream
-from tools.simulate.faults.kinds import End, kind
+from tools.simulate.faults.kinds import LED, End, kind
 
 if TYPE_CHECKING:
     from tools.simulate.scenario import Fault
@@ -150,3 +150,16 @@ def out_of_order(world: SimulatedWorld, fault: Fault) -> End:
             world.usual_lag(resource)
 
     return end
+
+
+@kind("api-keeps-driver-pods", lasts=(60.0, 200.0), stream=LED)
+def keeps_driver_pods(world: SimulatedWorld, fault: Fault) -> End:
+    """Refuse that driver pods are deleted, as an admission webhook may."""
+
+    def trouble(request: Request, proceed: Proceed) -> Answer | Stream:
+        if request.method != "DELETE" or "/pods/nvidia-" not in request.path or "driver" not in request.path:
+            return proceed()
+        return messages.refusal(errors.Forbidden("admission webhook denied the request: driver pods stay"))
+
+    world.troubles.append(trouble)
+    return lambda: world.troubles.remove(trouble)

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 VERBS = "verbs"
 """A stream of kinds that came later: what is drawn of them leaves the draws of the others as they were."""
+LED = "led"
+"""A stream of kinds that no seed draws: leads alone play them, for what comes too seldom by itself."""
 
 End = Callable[[], None]
 Play = Callable[["SimulatedWorld", "Fault"], End | None]

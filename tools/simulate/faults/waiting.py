@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from gpuward import names
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault as PodFault
-from tools.simulate.faults.kinds import VERBS, End, kind
+from tools.simulate.faults.kinds import LED, VERBS, End, kind
+from tools.simulate.gangs import is_of_gang
 from tools.simulate.policies import checks, opportunistic, prestage, undrainable
 from tools.simulate.prometheus import Mood
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
+GANG_STARTS: Final = 15.0
+"""Seconds within which the pods of a gang run, where there is room for them."""
 UNKNOWN: Final = (Mood.SILENT, Mood.NAN, Mood.WARNS, Mood.DOWN)
 
 
@@ -129,3 +132,45 @@ def jobs_undrainable(world: SimulatedWorld, fault: Fault) -> End | None:
 
     world.later(fault.seconds / 5, ask)
     return lambda: world.remove_workload("training")
+
+
+@kind("wave-by-wave", stream=LED)
+def wave_by_wave(world: SimulatedWorld, fault: Fault) -> None:
+    """Ask for another driver in one wave, of which one node at a time may be out of service."""
+    _ask_under(world, fault, waves=[{"name": "all", "nodes": "100%", "maxUnavailable": 1}])
+
+
+@kind("canary-overdue", lasts=(80.0, 300.0), stream=LED)
+def canary_overdue(world: SimulatedWorld, fault: Fault) -> End | None:
+    """Ask for another driver under a canary whose pods do not end in the time that they are given."""
+    settings = {"deadlines": {"pod-deletion-required": "30s"}, "retries": 0, "failureBudget": {"nodes": 5}}
+    if not _ask_under(world, fault, waves=[{"name": "canary", "nodes": 1}], **settings):
+        return None
+    broken = PodFault(FaultKind.STUCK_TERMINATING, pod="inference-*")
+    world.sandbox.faults.add(broken)
+    return lambda: world.sandbox.faults.clear(broken)
+
+
+@kind("gang-returns", lasts=(50.0, 60.0), stream=LED)
+def gang_returns(world: SimulatedWorld, fault: Fault) -> End:
+    """Start a gang, and ask for another driver everywhere once it runs. Nodes on which it does not run are skipped at first, so
+    that it finds room there alone, with the driver that is to go.
+    """
+    world.be_impatient(gangs={"mode": "Together", "until": "4m"})
+    world.run_gang()
+    skipped: list[str] = []
+
+    def ask() -> None:
+        found = {pod["spec"].get("nodeName") for pod in world.sandbox.store.list("pods") if is_of_gang(pod)}
+        skipped.extend(node for node in world.gpu_nodes() if node not in found)
+        for node in skipped:
+            world.label(node, names.UPGRADE_SKIP, "true")
+        for governor in world.governors():
+            world.ask_for_another(governor, fault.level)
+
+    def end() -> None:
+        for node in skipped:
+            world.label(node, names.UPGRADE_SKIP, None)
+
+    world.later(GANG_STARTS, ask)
+    return end
