@@ -132,6 +132,7 @@ async def test_a_status_names_the_account_that_cannot_be_made(stage: Stage) -> N
     await stage.user.delete(resources.SERVICE_ACCOUNTS, "nvidia-driver", SPACE)
     await stage.rest(300)
     assert stage.policy_status()["state"] == "notReady", "no pod of the driver can start"
-    assert "missing: ServiceAccount gpu-operator/nvidia-driver" in stage.condition()["message"]
+    told = "Failed to reconcile state-driver: ServiceAccount nvidia-driver cannot be written: serviceaccounts is forbidden"
+    assert stage.condition()["message"] == told
     REFUSING.wanted = False
     await made_again(stage)

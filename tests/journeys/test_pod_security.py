@@ -92,3 +92,5 @@ async def test_a_refusal_is_told_once(stage: Stage) -> None:
     assert levels(stage) == {MODES[0]: "baseline"}
     told = stage.warnings("Action failed", action="PatchLabels", object=f"Namespace/{SPACE}")
     assert [line["error"] for line in told] == ["namespaces is forbidden"]
+    why = "Failed to reconcile spec.psa.enabled: Namespace gpu-operator cannot be written: namespaces is forbidden"
+    assert (stage.policy_status()["state"], stage.condition()["message"]) == ("notReady", why)

@@ -78,19 +78,18 @@ async def _apply(world: World, action: ApplyObject) -> bool:
         _put_right(world, action, instead)
     applied = Applied(action.hash, meta["resourceVersion"], meta.get("generation", 0), digest)
     world.cluster.applied(action.kind, action.ref, applied)
-    if action.kind == "DaemonSet":
-        world.cluster.untaken.wrote_daemonset(action.ref, action.hash, "")
+    world.cluster.untaken.wrote_object(action.kind, action.ref, action.hash, "")
     return wrote
 
 
 def _note_refusal(world: World, action: ApplyObject, error: errors.GpuwardError) -> None:
-    """Note why a DaemonSet is not taken, and tell of it on its owner as soon as it is said in its status."""
-    if action.kind != "DaemonSet" or not is_refusal(error):
+    """Note why an object is not taken, and tell of it on its owner as soon as it is said in its status."""
+    if not is_refusal(error):
         return
     owner = next((ref for ref in action.body["metadata"].get("ownerReferences") or () if _is_ours(ref)), None)
-    found = world.cluster.untaken.wrote_daemonset(action.ref, action.hash, str(error))
+    found = world.cluster.untaken.wrote_object(action.kind, action.ref, action.hash, str(error))
     if found is not None and found.count == Untaken.SURE and owner is not None:
-        told = found.told(action.ref.name)
+        told = found.told(action.kind, action.ref.name)
         world.events.event(owner["kind"], Ref("", owner["name"], owner["uid"]), told, warning=True)
 
 
@@ -232,14 +231,13 @@ async def delete_object(world: World, action: DeleteObject) -> None:
         if cache is not None:
             cache.gone(key, action.ref.uid)
     except errors.GpuwardError as error:
-        if action.kind == "DaemonSet" and is_refusal(error):
-            world.cluster.untaken.wrote_daemonset(action.ref, action.ref.uid, str(error), deletion=True)
+        if is_refusal(error):
+            world.cluster.untaken.wrote_object(action.kind, action.ref, action.ref.uid, str(error), deletion=True)
         raise
     else:
         if cache is not None:
             cache.deleted(key, action.ref.uid, answer.body)
-    if action.kind == "DaemonSet":
-        world.cluster.untaken.wrote_daemonset(action.ref, action.ref.uid, "")
+    world.cluster.untaken.wrote_object(action.kind, action.ref, action.ref.uid, "")
     world.cluster.applied(action.kind, action.ref, None)
 
 
@@ -305,8 +303,11 @@ async def patch_labels(world: World, action: PatchLabels) -> None:
     try:
         answer = await world.cluster.client.patch_merge(gvr, action.ref.name, patch, action.ref.namespace)
     except errors.GpuwardError as error:
+        if is_refusal(error):
+            world.cluster.untaken.wrote_object(action.kind, action.ref, action.ref.uid, str(error))
         await settle_after(error, world, gvr, cache, action.ref.name)
         raise
+    world.cluster.untaken.wrote_object(action.kind, action.ref, action.ref.uid, "")
     cache.apply_response(answer.body)
 
 

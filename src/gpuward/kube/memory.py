@@ -110,13 +110,13 @@ class Memory:
         if refusal:
             self.unstaged[node] = _once_more(before, at, refusal)
 
-    def wrote_daemonset(self, name: str, digest: str, refusal: str, *, deletion: bool = False) -> Untaken | None:
-        """Take it how writing or deleting a DaemonSet ended; return what is known of its refusals, if it was refused."""
-        before = self.untaken.pop(name, None)
+    def wrote_object(self, key: str, digest: str, refusal: str, *, deletion: bool = False) -> Untaken | None:
+        """Take it how writing or deleting an object ended; return what is known of its refusals, if it was refused."""
+        before = self.untaken.pop(key, None)
         if not refusal:
             return None
         count = before.count + 1 if before is not None and before.hash == digest else 1
-        return self.untaken.setdefault(name, Untaken(digest, refusal, count, deletion))
+        return self.untaken.setdefault(key, Untaken(digest, refusal, count, deletion))
 
     def granted(self, at: float, refusal: str) -> None:
         """Take it how an entry into the ledger of admissions ended, with what it was refused if it was."""

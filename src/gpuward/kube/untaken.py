@@ -1,4 +1,4 @@
-"""What the API server does not take: DaemonSets as they should be, and notes of waves on their policies."""
+"""What the API server does not take: objects as they should be, and notes of waves on their policies."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class UntakenWrites:
         self._memory = memory
         self._touch = touch
 
-    def wrote_daemonset(self, ref: Ref, digest: str, refusal: str, *, deletion: bool = False) -> Untaken | None:
-        """Take it how a write or a deletion of a DaemonSet ended: refused with what, if it was; return what is known of that."""
-        if (found := self._memory.wrote_daemonset(str(ref), digest, refusal, deletion=deletion)) is not None:
+    def wrote_object(self, kind: str, ref: Ref, digest: str, refusal: str, *, deletion: bool = False) -> Untaken | None:
+        """Take it how a write or a deletion of an object ended: refused with what, if it was; return what is known of that."""
+        if (found := self._memory.wrote_object(Untaken.key(kind, ref), digest, refusal, deletion=deletion)) is not None:
             self._touch()
         return found
 
     def noted_waves(self, kind: str, ref: Ref, refusal: str) -> None:
         """Take it how a note of a rollout's waves on its policy ended: refused with what, if it was."""
-        if self._memory.wrote_daemonset(f"{kind} {ref.name}", ref.uid, refusal) is not None:
+        if self._memory.wrote_object(Untaken.key(kind, ref), ref.uid, refusal) is not None:
             self._touch()
 
     def notes_are(self, wanted: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ from gpuward.model.maintenance import MaintenanceView
 from gpuward.model.owned import OwnedView
 from gpuward.model.place import PlaceView
 from gpuward.model.selectors import PodSelection
-from gpuward.model.views import DaemonSetView, NodeView, PodView, PolicyView, RevisionView
+from gpuward.model.views import DaemonSetView, NodeView, PodView, PolicyView, Ref, RevisionView
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ class Applied(msgspec.Struct, frozen=True):
 
 
 class Untaken(msgspec.Struct, frozen=True):
-    """Remember that the API server does not take a DaemonSet as it should be, or does not let it go. Losing it costs an attempt:
+    """Remember that the API server does not take an object as it should be, or does not let it go. Losing it costs an attempt:
     it lives in memory.
     """
 
@@ -77,9 +77,14 @@ class Untaken(msgspec.Struct, frozen=True):
     stays: bool = False
     """Whether it was to be deleted."""
 
-    def told(self, name: str) -> str:
-        """Say it of the DaemonSet of a name."""
-        return f"DaemonSet {name} cannot be {'deleted' if self.stays else 'written'}: {self.message}"
+    @staticmethod
+    def key(kind: str, ref: Ref) -> str:
+        """Return under what the refusals of an object are kept."""
+        return f"{kind} {ref}"
+
+    def told(self, kind: str, name: str) -> str:
+        """Say it of the object of a kind and name."""
+        return f"{kind} {name} cannot be {'deleted' if self.stays else 'written'}: {self.message}"
 
 
 class References(msgspec.Struct, frozen=True):
@@ -123,7 +128,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     applied: Mapping[tuple[str, str, str], Applied] = {}
     """What the API server last answered when gpuward wrote them; lost in a restart, which costs one read of each."""
     untaken: Mapping[str, Untaken] = {}
-    """DaemonSets that the API server does not take, or does not let go, by namespace and name with a slash between."""
+    """Objects that the API server does not take, or does not let go, by `Untaken.key`."""
     refusals: Mapping[str, Refusal] = {}
     """Refused evictions by pod uid."""
     evicted: Mapping[str, Mapping[str, Evicted]] = {}

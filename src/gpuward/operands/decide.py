@@ -27,7 +27,7 @@ from gpuward.operands.driver.switched_off import switched_off, while_needed
 from gpuward.operands.driver.unwanted import ending
 from gpuward.operands.facts import ClusterFacts
 from gpuward.operands.nvidiadriver.status import NOT_APPLIED
-from gpuward.operands.pod_security import labelled
+from gpuward.operands.pod_security import labelled, not_labelled
 from gpuward.operands.render import render
 from gpuward.operands.rollout import Rollout, beside, held_up, unchecked, without_drivers
 from gpuward.operands.sandboxes.going import due
@@ -244,6 +244,8 @@ def _judge(active: ActivePolicy, states: Sequence[OperandState], prepared: Seque
             return failed(state.name, state.error)
         for kind in sorted({obj["kind"] for obj in state.objects} & {kind for kind, why in snapshot.unlisted.items() if why}):
             return failed(state.name, f"{kind} objects cannot be listed: {snapshot.unlisted[kind]}")
+    if why := not_labelled(active.valid, snapshot) if active.valid is not None else "":
+        return failed("spec.psa.enabled", why)
     for one in prepared:
         if why := refusal([one], snapshot):
             return failed(one.state, why)

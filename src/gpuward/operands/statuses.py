@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from gpuward.model.actions import Action, PatchStatus
 from gpuward.model.driver import ANEW, going
-from gpuward.model.snapshot import Snapshot
+from gpuward.model.snapshot import Snapshot, Untaken
 from gpuward.model.stuck import stuck_pod
 from gpuward.model.views import DaemonSetView, PolicyView, Ref
 from gpuward.operands.changes import Prepared, is_applied, is_missing, is_to_be_written
@@ -98,21 +98,23 @@ def unapplied(prepared: Iterable[Prepared], snapshot: Snapshot) -> str:
 
 
 def refusal(prepared: Iterable[Prepared], snapshot: Snapshot) -> str:
-    """Say which DaemonSet the API server does not take as it is wanted, or does not let go, and why; empty if none. What was
+    """Say which object the API server does not take as it is wanted, or does not let go, and why; empty if none. What was
     refused and is as it is wanted now, by whomever, is told no longer.
     """
+    if not snapshot.untaken:  # it is asked in each pass
+        return ""
     for one in prepared:
-        for obj in (obj for obj in one.objects if obj.key[0] == "DaemonSet"):
-            found = snapshot.untaken.get(str(obj.ref))
+        for obj in one.objects:
+            found = snapshot.untaken.get(Untaken.key(obj.key[0], obj.ref))
             if found is not None and found.hash == obj.digest and found.count >= found.SURE and is_to_be_written(obj, snapshot):
-                return found.told(obj.ref.name)
-        for ref in (ref for ref in one.absent if ref.kind == "DaemonSet"):
+                return found.told(obj.key[0], obj.ref.name)
+        for ref in one.absent:
             have = snapshot.owned.get((ref.kind, ref.namespace, ref.name))
-            found = snapshot.untaken.get(str(Ref(ref.namespace, ref.name)))
+            found = snapshot.untaken.get(Untaken.key(ref.kind, Ref(ref.namespace, ref.name)))
             if have is None or found is None or have.deleting or not (found.stays and found.count >= found.SURE):
                 continue
             if found.hash == have.uid:
-                return found.told(ref.name)
+                return found.told(ref.kind, ref.name)
     return ""
 
 

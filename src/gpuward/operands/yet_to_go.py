@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from gpuward.model.actions import Action, DeleteObject, ReleasePod
 from gpuward.model.driver import driver_daemonsets, going, is_ownerless
-from gpuward.model.snapshot import Snapshot
+from gpuward.model.snapshot import Snapshot, Untaken
 from gpuward.model.views import DaemonSetView
 
 
@@ -18,11 +18,11 @@ def refused_to_go(actions: Iterable[Action], snapshot: Snapshot) -> str:
     """
     wanted = {uid for action in actions if (uid := _leaving(action))}
     for ds in driver_daemonsets(snapshot):
-        found = snapshot.untaken.get(str(ds.ref))
+        found = snapshot.untaken.get(Untaken.key("DaemonSet", ds.ref))
         known = found is not None and found.stays and found.hash == ds.uid and found.count >= found.SURE
         leaves = ds.uid in wanted or is_ownerless(ds, snapshot.namespace)
         if found is not None and known and leaves and not ds.deleting and _has_pods(ds, snapshot):
-            return found.told(ds.name)
+            return found.told("DaemonSet", ds.name)
     return ""
 
 

@@ -109,11 +109,12 @@ def _decided(snapshot: Snapshot, policies: PoliciesInForce, images: Mapping[str,
         found[name] = verdicts.behind_machines(host)
         del rendered[name]
     waiting: dict[str, str] = {}
+    shared = tuple(_probe(policies, rendered, snapshot))
     for name, one in rendered.items():
         waits = waiting_states([one.state], snapshot, one.prepared)
         if waits:
             waiting[name] = "; ".join(waits.values())
-        error = one.state.error or refusal(one.prepared, snapshot)
+        error = one.state.error or refusal([*shared, *one.prepared], snapshot)
         lacks = lacking([one.state], snapshot)
         behind = unapplied(one.prepared, snapshot)
         found[name] = verdicts.judged(waits, lacks, behind) if not error else verdicts.failed(one.state.name, error)
