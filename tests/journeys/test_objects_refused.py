@@ -12,7 +12,7 @@ from gpuward.errors import Forbidden
 from gpuward.model.states import State
 from kubesandbox.messages import Answer, Request, Stream, refusal
 from kubesandbox.timeloop import run_virtual
-from tests.journeys.stage import Stage, playing
+from tests.journeys.stage import OLD, Stage, playing
 from tests.journeys.test_nvidiadriver import condition, make, nvidia_driver
 
 SAID = "this is not allowed here"
@@ -87,6 +87,36 @@ def test_an_nvidiadriver_is_not_ready_while_the_account_of_its_pods_is_refused()
             await stage.rest(90)
             told = f"ServiceAccount nvidia-gpu-driver-all-ubuntu22.04 cannot be written: {SAID}"
             assert condition(stage, "all") == ("notReady", "ReconcileFailed", f"Error syncing state state-driver: {told}")
+            refusing.wanted = False
+            await stage.installed()
+
+    run_virtual(main)
+
+
+def test_a_policy_that_may_not_be_annotated_says_how_things_stand() -> None:
+    refusing = Refusing("PATCH", "clusterpolicies")
+    refusing.wanted = True
+
+    async def main() -> None:
+        async with playing(Stage(1, interfere=refusing)) as stage:
+            await stage.until(lambda: stage.policy_status().get("state") == "ready", within=300)
+            await stage.patch_policy("driver/version", "a b")
+            await stage.until(lambda: stage.condition()["reason"] == "ReconcileFailed", within=60)
+            await stage.patch_policy("driver/version", OLD)
+            await stage.installed()
+
+    run_virtual(main)
+
+
+def test_a_policy_says_that_no_node_may_be_labelled() -> None:
+    refusing = Refusing("PATCH", "nodes")
+    refusing.wanted = True
+
+    async def main() -> None:
+        async with playing(Stage(2, interfere=refusing)) as stage:
+            await stage.rest(90)
+            assert stage.policy_status()["state"] == "notReady"
+            assert stage.condition()["message"] == f"Failed to reconcile node labels: node gpu-1 cannot be labelled: {SAID}"
             refusing.wanted = False
             await stage.installed()
 

@@ -206,6 +206,11 @@ class PatchStatus(_OnObject, frozen=True, tag=True):
     status: Mapping[str, Any]
     why: str = ""
 
+    @property
+    def lane(self) -> str:
+        """Return a lane beside the object's: it is told how things stand, too, where the object may not be annotated."""
+        return f"{self.kind}/{self.ref}/status"
+
 
 class GrantNodes(msgspec.Struct, frozen=True, tag=True):
     """Enter nodes into the ledger of admissions, and take others out, if this process still leads."""

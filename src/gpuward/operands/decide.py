@@ -15,7 +15,7 @@ from gpuward.model.actions import Action, DeleteObject, PatchAnnotations, PatchS
 from gpuward.model.driver import driver_daemonsets
 from gpuward.model.placement import Placing, placed_nodes
 from gpuward.model.rights import missing_rights
-from gpuward.model.snapshot import Snapshot
+from gpuward.model.snapshot import Snapshot, Untaken
 from gpuward.model.states import AT_REST
 from gpuward.model.views import NodeView, PolicyView
 from gpuward.model.workloads import Workload, Workloads
@@ -104,6 +104,8 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
         made = [*_annotated(view, rollout_to_remember(view.body, active.rollout)), *_missing(active, snapshot, images, memory),
                 *ending(snapshot)]
         return told(invalid(active.problems), rollout, made, held=("InvalidPolicy", "the ClusterPolicy is invalid"))
+    if why := _unlabelled(snapshot):
+        return told(failed("node labels", why), rollout)
     if not snapshot.references.known_for(view) or awaits_labels(snapshot):
         return Reconciliation(ignored, rights=rights)
     facts = _facts(snapshot, active.valid)
@@ -267,6 +269,17 @@ def awaits_labels(snapshot: Snapshot) -> bool:
     """
     nodes = snapshot.nodes.values()
     return any(map(has_gpu, nodes)) and not any(node.gpu_present for node in nodes)
+
+
+def _unlabelled(snapshot: Snapshot) -> str:
+    """Say which node may not be labelled, and why, where none with a GPU is: no operand is made then; empty otherwise."""
+    if not awaits_labels(snapshot):
+        return ""
+    for node in sorted(filter(has_gpu, snapshot.nodes.values()), key=lambda each: each.name):
+        refused = snapshot.refused_writes.get(node.uid)
+        if refused is not None and refused.count >= Untaken.SURE:
+            return f"node {node.name} cannot be labelled: {refused.message}"
+    return ""
 
 
 def has_nfd_labels(snapshot: Snapshot) -> bool:
