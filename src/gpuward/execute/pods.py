@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -20,6 +20,8 @@ from gpuward.model.workloads import uses_gpus
 from gpuward.upgrade.evictable_pods import users_of_driver
 from gpuward.upgrade.module_holders import holds_modules
 from gpuward.wire.pods import pod_view
+
+_COMPONENT: Final = names.COMPONENT_LABEL.replace("/", "~1")
 
 
 async def evict_pod(world: World, action: EvictPod) -> None:
@@ -153,7 +155,8 @@ async def create_pod(world: World, action: CreatePod) -> None:
 
 
 async def release_pod(world: World, action: ReleasePod) -> None:
-    """Take a pod's controller away, and the label by which another one would adopt it, in one patch.
+    """Take a pod's controller away, and the label by which another one would adopt it, in one patch; and have it keep other
+    driver pods off its node, whatever people have labelled it.
 
     Raises:
         errors.Conflict: the pod is another one, or has another owner by now.
@@ -163,6 +166,7 @@ async def release_pod(world: World, action: ReleasePod) -> None:
         {"op": "test", "path": "/metadata/uid", "value": ref.uid},
         *_freed(action.owner_uid),
         {"op": "add", "path": "/metadata/labels/app", "value": names.LEFT_DRIVER_APP},
+        {"op": "add", "path": f"/metadata/labels/{_COMPONENT}", "value": names.DRIVER_COMPONENT},
     ]
     try:
         answer = await cluster.client.patch_json(resources.PODS, ref.name, patch, ref.namespace)

@@ -31,7 +31,7 @@ class DaemonSetFrame(msgspec.Struct, frozen=True, kw_only=True):
     selector: Mapping[str, str] = {}
     """Labels beside `app` by which the pods are selected."""
     labels: Mapping[str, str] = {}
-    """Further labels of the DaemonSet and its pods."""
+    """Further labels of the DaemonSet and its pods, which the policy cannot change: it is known by them whose driver this is."""
     annotations: Mapping[str, str] = {}
     template_annotations: Mapping[str, str] = {}
     node_selector: Mapping[str, str] = {}
@@ -69,12 +69,13 @@ def daemon_set(ctx: Context, frame: DaemonSetFrame, pod: Json, fill: Callable[[C
     _apply_host_root(template["spec"], ctx.spec.host_paths.effective_root)
     _apply_driver_install_dir(template["spec"], ctx.spec.host_paths.effective_driver_install_dir)
     fill(ctx, template)
-    _label_template(ctx, template, {*IDENTITY_LABELS, *selector})
+    _label_template(ctx, template, {*IDENTITY_LABELS, *selector, *frame.labels})
     common = ctx.spec.daemonsets
     strategy = _update_strategy(ctx, frame)
+    labels = {key: value for key, value in common.labels.items() if key not in frame.labels}
     return {
         "apiVersion": "apps/v1", "kind": "DaemonSet",
-        "metadata": metadata(frame.name, ctx.namespace, {"app": app, **frame.selector, **frame.labels, **common.labels},
+        "metadata": metadata(frame.name, ctx.namespace, {"app": app, **frame.selector, **frame.labels, **labels},
                              {**frame.annotations, **common.annotations}),
         "spec": {
             "selector": {"matchLabels": selector},
@@ -122,7 +123,9 @@ def _apply_driver_install_dir(pod: Json, directory: str) -> None:
 
 
 def _label_template(ctx: Context, template: Json, kept: Container[str]) -> None:
-    """Add the policy's labels, but for those by which the DaemonSet knows its pods: the API server would refuse it."""
+    """Add the policy's labels, but for those by which pods are known: their DaemonSet selects them by some, which the API server
+    would refuse, and driver pods keep others off their node by one.
+    """
     common = ctx.spec.daemonsets
     meta = template["metadata"]
     meta["labels"].update({key: value for key, value in common.labels.items() if key not in kept})

@@ -153,9 +153,10 @@ def removal(ds: DaemonSetView, owned: Iterable[DaemonSetView], snapshot: Snapsho
     """Return how a driver DaemonSet goes whose pods run on; `coming` are those that are wanted, made already or not.
 
     Those of NVIDIA's operator for several kernels select each other's pods: an orphan of one is adopted by another, whose
-    controller deletes it where it is for another kernel. Where one of that kind stays a moment longer, pods are made such that
-    none takes them before their DaemonSet goes; it then has none but those that wait for a node, which go with it. Else none goes
-    with it, since the DaemonSet may just be adopting pods that are not seen as its own yet.
+    controller deletes it where it is for another kernel. And it lets `daemonsets.labels` change the label by which a driver pod
+    keeps others off its node. Where one of that kind stays a moment longer, or a pod has another such label, pods are made such
+    that none takes them, nor comes beside them, before their DaemonSet goes; it then has none but those that wait for a node,
+    which go with it. Else none goes with it, since the DaemonSet may just be adopting pods that are not seen as its own yet.
     """
     others = [(each.selector, each.node_selector) for each in owned if each.uid != ds.uid and not each.deleting]
     others += [(body["spec"]["selector"]["matchLabels"], body["spec"]["template"]["spec"].get("nodeSelector", {}))
@@ -166,9 +167,13 @@ def removal(ds: DaemonSetView, owned: Iterable[DaemonSetView], snapshot: Snapsho
     begun = any(pod.labels.get("app") == names.LEFT_DRIVER_APP for pod in everywhere)
     if not pods and (begun or not ds.available):
         return [DeleteObject("DaemonSet", ds.ref, orphan=not begun, if_empty=True, why=why)]
-    if begun or any(_is_taken(pod, others, snapshot) for pod in pods):
+    if begun or any(_is_taken(pod, others, snapshot) or not _keeps_others_off(pod) for pod in pods):
         return [ReleasePod(pod.ref, pod.node, ds.uid, why=why) for pod in pods]
     return [DeleteObject("DaemonSet", ds.ref, orphan=True, why=why)]
+
+
+def _keeps_others_off(pod: PodView) -> bool:
+    return pod.labels.get(names.COMPONENT_LABEL) == names.DRIVER_COMPONENT
 
 
 def homeless(snapshot: Snapshot) -> list[Action]:
