@@ -8,7 +8,7 @@ import pytest
 
 from gpuward.kube import resources
 from gpuward.model.explain import sentence
-from gpuward.model.states import State
+from gpuward.model.states import IN_PROGRESS, State
 from tests.journeys.looking import headline_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver, set_driver
@@ -20,12 +20,17 @@ NODES = ("gpu-1", "gpu-2", "gpu-3", "gpu-4")
 
 
 async def going(stage: Stage, how: str, more: dict[str, Any] | None = None, **canary: Any) -> None:
-    """Let all nodes of one NVIDIADriver become those of another, which has a newer driver."""
+    """Let all nodes of one NVIDIADriver become those of another, which has a newer driver, in waves."""
+    await going_under(stage, how, waves=[{**CANARY, **canary}], **(more or {}))
+
+
+async def going_under(stage: Stage, how: str, **settings: Any) -> None:
+    """Let all nodes of one NVIDIADriver become those of another, which has a newer driver, with settings of the rollout."""
     await stage.patch_policy("driver/useNvidiaDriverCRD", True)
     await label_pools(stage, b=" ".join(NODES))
     await make(stage, nvidia_driver("b", ALL_AT_ONCE), nvidia_driver("default", ALL_AT_ONCE, default=True, version=NEW))
     await stage.until(lambda: stage.policy_status().get("state") == "ready" and stage.drivers() == [OLD])
-    await apply(stage, waves=[{**CANARY, **canary}], **(more or {}))
+    await apply(stage, **settings)
     await stage.rest(10)
     if how == "deleted":
         await stage.user.delete(resources.NVIDIA_DRIVERS, "b")
@@ -138,3 +143,46 @@ def test_nodes_go_once_only_the_windows_of_others_are_shut(how: str) -> None:
         await stage.until(lambda: stage.drivers() == [NEW] and stage.all_are(State.DONE), within=9000)
 
     scenario()
+
+
+def most_under_way(stage: Stage) -> dict[int, int]:
+    """Return how many nodes were under way at once since the limits are watched, at most, by how many were over by then."""
+    under_way: set[str] = set()
+    over: set[str] = set()
+    most: dict[int, int] = {}
+    for moment in stage.history:
+        if moment.state in IN_PROGRESS:
+            under_way.add(moment.node)
+        elif moment.node in under_way:
+            under_way.remove(moment.node)
+            over.add(moment.node)
+        most[len(over)] = max(most.get(len(over), 0), len(under_way))
+    return most
+
+
+@HOW
+def test_growth_begins_with_the_driver_that_they_get(how: str) -> None:
+    @on_stage(gpu_nodes=4)
+    async def scenario(stage: Stage) -> None:
+        await going_under(stage, how, growth={"start": 1, "factor": 2})
+        stage.history.clear()
+        await stage.until(lambda: stage.drivers() == [NEW] and stage.all_are(State.DONE), within=3600)
+        most = most_under_way(stage)
+        assert (most[0], most[1], max(most.values())) == (1, 2, 2)
+
+    scenario()
+
+
+@on_stage(gpu_nodes=7)
+async def test_growth_does_not_go_by_an_earlier_rollout_where_they_come_from(stage: Stage) -> None:
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, nvidia_driver("default", ALL_AT_ONCE, default=True), nvidia_driver("b", ALL_AT_ONCE, version="600.10.01"))
+    await stage.until(lambda: stage.policy_status().get("state") == "ready" and stage.drivers() == [OLD])
+    await apply(stage, growth={"start": 1, "factor": 2})
+    await set_driver(stage, "default", {"version": NEW})
+    await stage.upgraded()
+    stage.history.clear()
+    await label_pools(stage, b=" ".join(NODES))
+    await stage.until(lambda: all(stage.driver(node) == "600.10.01" for node in NODES) and stage.all_are(State.DONE), within=3600)
+    most = most_under_way(stage)
+    assert (most[0], most[1], max(most.values())) == (1, 2, 2)

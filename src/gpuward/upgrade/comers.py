@@ -15,7 +15,7 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import Fleet
 from gpuward.upgrade.fleet_gates import window_shut
-from gpuward.upgrade.wave_gates import held_by_wave, waits_before, wave_limit
+from gpuward.upgrade.wave_gates import growth_limit, held_by_wave, waits_before, wave_limit
 
 T = TypeVar("T")
 
@@ -69,3 +69,8 @@ def windows_there(node: NodeFacts, fleet: Fleet, policy: UpgradePolicy) -> Hold 
 def wave_limit_there(node: NodeFacts, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
     """Hold a node while as many of its wave are out of service as may be where it goes."""
     return wave_limit(node, msgspec.structs.replace(fleet, waves=fleet.waves_of_comers), policy)
+
+
+def growth_limit_there(node: NodeFacts, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node while as many are under way as the rollout has grown to where it goes."""
+    return growth_limit(node, msgspec.structs.replace(fleet, waves=fleet.waves_of_comers), policy)

@@ -15,7 +15,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS
 from gpuward.model.waits import Undecided
 from gpuward.model.waves import Aborted
-from gpuward.upgrade.comers import goes_to, wave_limit_there, waves_there, windows_there
+from gpuward.upgrade.comers import goes_to, growth_limit_there, wave_limit_there, waves_there, windows_there
 from gpuward.upgrade.domains import DomainUse
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import Fleet, Standing, Trouble
@@ -26,7 +26,7 @@ from gpuward.upgrade.undrainable import in_quarantine
 
 _PERMITTING = (failure_budget, new_driver_fails, waves_there, windows_there)
 _PERMITTING_GATES = (*_PERMITTING, just_changed)
-_GATES = (*_PERMITTING, wave_limit_there, max_unavailable, max_parallel, just_changed)
+_GATES = (*_PERMITTING, wave_limit_there, max_unavailable, max_parallel, growth_limit_there, just_changed)
 
 
 class Fleets:

@@ -73,9 +73,10 @@ def wave_limit(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | N
 
 
 def growth_limit(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
-    """Hold a node while as many are under way as the rollout has grown to."""
+    """Hold a node while as many are under way as the rollout has grown to; for one that goes elsewhere that there counts."""
     limit = fleet.waves.growth
-    if limit is None or len(fleet.in_progress) < limit:
+    elsewhere = node.moving is not None and node.moving.owner not in ("", policy.driver)
+    if limit is None or elsewhere or len(fleet.in_progress) < limit:
         return None
     used = fleet.in_progress
     told = WaveLimit(Reason.GROWTH_LIMIT, len(used), limit, some_nodes(used), len(used & fleet.announced))

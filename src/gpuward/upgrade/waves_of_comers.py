@@ -51,12 +51,14 @@ def _joined(found: Survey, coming: Sequence[NodeDecision], snapshot: Snapshot) -
     there = [as_there(node.before) for node in coming]
     if policy.rollout.aborted is not None:
         fleet = replace(fleet, aborted=fleet.aborted or any(aborted(node, policy) is not None for node in there))
-    if not policy.rollout.waves:
+    if not policy.rollout.waves and policy.rollout.growth is None:
         return replace(found, fleet=fleet)
     own = [node for node in found.nodes if goes_to(node.before) in ("", policy.driver)]
     nodes = (*(node.wave for node in own), *(_wave_node(node, policy) for node in coming))
     facts = (*(node.before for node in own), *there)
     waves = waves_of(nodes, facts, policy, fleet.now, fleet.waves.zone, snapshot.measured)
+    if not policy.rollout.waves:
+        return replace(found, fleet=replace(fleet, waves_of_comers=waves))
     if any(node.moving is not None for node in there):  # what it is to get there nobody knows yet: nothing is forgotten for that
         waves = replace(waves, note=None, begun=None)
     alone = _alone(found, own, waves, snapshot)
