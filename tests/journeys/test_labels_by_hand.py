@@ -140,7 +140,7 @@ def test_a_driver_that_nobody_wants_leaves_pods_on_what_is_loaded_and_comes_back
         found = await explanation_of(stage, NODE)
         assert "its label nvidia.com/gpu.deploy.driver=false says that it is to have no driver" in reason_of(found)
         assert "pods run on the driver that is loaded" in reason_of(found)
-        told = f"the driver pod of {NODE} is gone under pods that use it, as the label nvidia.com/gpu.deploy.driver=false says"
+        told = f"{NODE} has no driver pod, as the label nvidia.com/gpu.deploy.driver=false says, and pods there use GPUs"
         assert any(told in one for one in (await status_of(stage))["warnings"])
         (remedy,) = found.remedies
         assert remedy.commands == (f"kubectl label node {NODE} nvidia.com/gpu.deploy.driver-",)
@@ -148,5 +148,27 @@ def test_a_driver_that_nobody_wants_leaves_pods_on_what_is_loaded_and_comes_back
         await stage.until(lambda: stage.all_are(State.DONE) and len(uids(stage)) == 2)
         assert loaded(stage) == drivers
         assert {pod["metadata"]["uid"] for pod in stage.workload_pods()} == users
+
+    scenario()
+
+
+@MODES
+def test_an_emptied_node_that_is_to_have_no_driver_is_told_of_while_it_offers_gpus(mode: str) -> None:
+    """The device plugin keeps the modules loaded, and the libraries have gone: what comes there does not start."""
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        await serving(stage, mode)
+        await end(stage, NODE)
+        await stage.rest(60)
+        await stage.label(NODE, names.DEPLOY_DRIVER, "false")
+        await stage.until(lambda: not driver_pods(stage, NODE), within=120)
+        await stage.rest(60)
+        assert stage.node(NODE)["status"]["allocatable"]["nvidia.com/gpu"] != "0"
+        offers = f"{NODE} offers GPUs that no driver pod serves: gpuward explain {NODE}"
+        assert offers in (await status_of(stage))["warnings"]
+        assert any("the node offers its GPUs: cordon and reboot" in note for note in (await explanation_of(stage, NODE)).notes)
+        stage.sandbox.reboot(NODE)
+        await stage.rest(300)
+        assert (await status_of(stage))["warnings"] == []
 
     scenario()

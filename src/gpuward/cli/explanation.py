@@ -106,7 +106,8 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
                               *(told_of_left(snapshot, name) if picture.active.view is None else ())))
     facts = next((facts for facts in gather(snapshot, upgrades) if facts.node.name == name), None)
     if facts is None:
-        found = _of_unmanaged(msgspec.structs.replace(bare, unmanaged=_unmanaged(node, picture, upgrades)), snapshot, upgrades)
+        found = _of_unmanaged(msgspec.structs.replace(bare, unmanaged=_unmanaged(node, picture, upgrades), notes=(
+            *bare.notes, *told_of_unserved(name, plan, snapshot))), snapshot, upgrades)
         return msgspec.structs.replace(found, remedies=(
             *without_our_drivers(node, picture, upgrades), *own_toolkits(node, picture, upgrades)) or found.remedies)
     found = msgspec.structs.replace(

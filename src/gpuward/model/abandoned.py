@@ -12,6 +12,7 @@ from gpuward.model.driver import is_driver_pod
 from gpuward.model.removal import NO_DRIVER
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView
+from gpuward.model.withheld import is_unwanted
 from gpuward.model.workloads import is_for_virtual_machines
 
 _OPENS_GPUS: Final = frozenset({names.DEVICE_PLUGIN_APP, "nvidia-dcgm", "nvidia-dcgm-exporter"})
@@ -33,7 +34,7 @@ def is_abandoned(node: NodeView, snapshot: Snapshot) -> bool:
         return False
     if any(is_driver_pod(pod, snapshot.namespace) for pod in pods):
         return False
-    since = record.since if record.target == NO_DRIVER else None
+    since = record.since if record.target == NO_DRIVER or is_unwanted(node) else None
     return any(_opens_gpus(pod, snapshot.namespace) and (since is None or pod.turned <= since) for pod in pods)
 
 

@@ -44,7 +44,7 @@ def warnings(policies: PoliciesInForce, plan: Plan, snapshot: Snapshot, now: flo
     device plugin or container toolkit, of hosts of virtual machines with an older driver, of labels that skip nothing and
     annotations that ask for nothing, and of nodes on which discovery sees no GPU, or of which it says nothing.
     """
-    nodes = [name for name in sorted(plan.nodes) if offers_unserved(name, plan, snapshot)]
+    nodes = [name for name in sorted(snapshot.nodes) if offers_unserved(name, plan, snapshot)]
     offer = "offers" if len(nodes) == 1 else "offer"
     told = (f"{listed(nodes, _MOST)} {offer} GPUs that no driver pod serves: gpuward explain {one}" for one in nodes[:1])
     settings = (*told_of_lingering(policies, snapshot), *_ignored(policies, snapshot),
@@ -66,8 +66,8 @@ def lost_its_driver(node: NodeView, snapshot: Snapshot) -> bool:
 def _taken_away(snapshot: Snapshot) -> Iterator[str]:
     nodes = sorted(name for name, node in snapshot.nodes.items() if lost_its_driver(node, snapshot))
     for one in nodes[:1]:
-        yield (f"the driver pod of {listed(nodes, _MOST)} is gone under pods that use it, as the label "
-               f"{names.DEPLOY_DRIVER}=false says: gpuward explain {one}")
+        yield (f"{listed(nodes, _MOST)} {'has' if len(nodes) == 1 else 'have'} no driver pod, as the label "
+               f"{names.DEPLOY_DRIVER}=false says, and pods there use GPUs: gpuward explain {one}")
 
 
 def _outdated(policies: PoliciesInForce, snapshot: Snapshot) -> Iterator[str]:
@@ -249,8 +249,10 @@ def _without_toolkit(active: ActivePolicy, plan: Plan, snapshot: Snapshot) -> It
 def offers_unserved(name: str, plan: Plan, snapshot: Snapshot) -> bool:
     """Tell whether a node that gets no driver pod, or none before its turn, offers GPUs: what is put there finds no driver."""
     status, node = plan.nodes.get(name), snapshot.nodes.get(name)
-    if status is None or node is None:
+    if node is None:
         return False
+    if status is None:
+        return is_unwanted(node) and is_abandoned(node, snapshot)
     gets_none = status.hold is not None and status.hold.reason in UNSERVED
     return (gets_none or _waits_without(status, node)) and is_abandoned(node, snapshot)
 
@@ -259,7 +261,7 @@ def told_of_unserved(name: str, plan: Plan, snapshot: Snapshot) -> tuple[str, ..
     """Return what is to be said of such a node, nothing of any other."""
     if not offers_unserved(name, plan, snapshot):
         return ()
-    waits = _waits_without(plan.nodes[name], snapshot.nodes[name])
+    waits = name in plan.nodes and _waits_without(plan.nodes[name], snapshot.nodes[name])
     what = f"its upgrade brings the next one; {_CORDON}" if waits else WHAT_TO_DO
     return (f"its driver is still loaded, nobody serves it, and the node offers its GPUs: {what}",)
 
