@@ -35,7 +35,7 @@ def test_the_policy_that_leaves_drivers_as_they_are_is_advised_and_not_the_one_o
             assert warnings == [], "their driver pods run on"
             return
         assert [told for told in warnings if told.startswith("gpu-1, gpu-2 have no driver pod any more")
-                and f"driver {VERSIONS[mode]}, which it brought, may stay loaded" in told and ASKED[mode] in told]
+                and f"driver {VERSIONS[mode]}, which the operator brought, may stay loaded" in told and ASKED[mode] in told]
         assert any(note.startswith("this node has no driver pod any more") and ASKED[mode] in note for note in notes)
         body = policy()
         body["spec"]["driver"] |= {"usePrecompiled": True, "version": "580"} if mode == PRECOMPILED else {"version": OLD}

@@ -54,5 +54,5 @@ def told_of_left(snapshot: Snapshot, only: str = "") -> Iterator[str]:
     for loaded, nodes in loaded_by(without).items():
         have, it = ("has", "it reboots") if len(nodes) == 1 else ("have", "they reboot")
         whose = "this node" if only else listed(nodes, MOST_NAMED)
-        yield (f"{whose} {have} no driver pod any more; driver {loaded.version}, which it brought, may stay loaded until {it}. "
-               f"A ClusterPolicy with {loaded.asked} brings the same back; another one replaces it")
+        yield (f"{whose} {have} no driver pod any more; driver {loaded.version}, which the operator brought, may stay "
+               f"loaded until {it}. A ClusterPolicy with {loaded.asked} brings the same back; another one replaces it")

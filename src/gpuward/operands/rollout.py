@@ -133,6 +133,13 @@ def without_drivers(rollout: Rollout, snapshot: Snapshot) -> Rollout:
     return msgspec.structs.replace(rollout, message=off)
 
 
+def without_policy(rollout: Rollout) -> Rollout:
+    """Return what stands in the condition's place where no ClusterPolicy is there to have one."""
+    if rollout.status != "Unknown":
+        return rollout
+    return msgspec.structs.replace(rollout, message="no ClusterPolicy is in force: no driver is managed")
+
+
 def unchecked(rollout: Rollout, images: DriverImages | None) -> Rollout:
     """Return the condition with a driver's image of which nobody knows whether it exists, while nodes are yet to get a driver: no
     node waits for the answer, so that a mistyped version would empty the first of them.

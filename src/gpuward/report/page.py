@@ -16,7 +16,7 @@ from gpuward.model.record import format_time
 from gpuward.model.rights import missing_rights
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
-from gpuward.operands.rollout import held_up, rollout_of, without_drivers
+from gpuward.operands.rollout import held_up, rollout_of, without_drivers, without_policy
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.rolloutpolicy import annotation
 from gpuward.report.document import document
@@ -70,6 +70,7 @@ def page_document(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce, lea
     plan = plan.as_labelled(snapshot.nodes)
     rollout, told = held_up(rollout_of(plan), *history.held), document(plan, snapshot, policies, leading.as_json())
     rollout = without_drivers(rollout, snapshot) if policies.policy.switched_off else rollout
+    rollout = without_policy(rollout) if policies.policy.view is None else rollout
     missing = missing_rights(policies.policy.rollout.lacks(snapshot), snapshot.namespace)
     return {
         **told,
