@@ -242,3 +242,20 @@ async def test_a_node_that_an_abort_leaves_without_a_driver_is_told_the_way_back
     assert (back.then, bool(back.risk)) == ("this node starts at once", True)
     await stage.upgrade_to(OLD)
     await stage.upgraded(OLD)
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_node_that_failed_as_another_operand_was_not_ready_is_told_which(stage: Stage) -> None:
+    """It was told so until it failed, and to take the driver back from then on, which helps nothing."""
+    await stage.installed()
+    stage.sandbox.has_image = lambda image: "typo" not in image
+    await stage.patch_policy("toolkit/version", "v1.19.typo")
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: State.FAILED in stage.states().values(), within=3600)
+    node = next(name for name, state in stage.states().items() if state == State.FAILED)
+    first, *_ = (await explanation_of(stage, node)).remedies
+    assert first.do.startswith("let the node pull the image of container nvidia-container-toolkit-ctr")
+    assert "spec.toolkit of the ClusterPolicy" in first.do
+    assert first.then == "this node is up to date then"
+    await stage.patch_policy("toolkit/version", "v1.19.0")
+    await stage.upgraded(NEW)

@@ -226,8 +226,8 @@ def _try_again(question: Question) -> Iterator[Candidate]:
     status = question.plan.nodes.get(question.view.name)
     if status is not None and status.podless:
         yield from make_driver_pod(question)
-    elif failure is not None and failure.state is State.VALIDATION_REQUIRED and not question.node.live_validators:
-        yield from make_validator_pod(question)
+    elif failure is not None and failure.state is State.VALIDATION_REQUIRED:
+        yield from (mend_validator_pod if question.node.live_validators else make_validator_pod)(question)
     yield _again(question, "let it be tried again now, once the cause is mended")
     if failure is not None and failure.concerns_driver:
         yield from take_back_untried(question)
