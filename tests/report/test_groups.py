@@ -40,3 +40,15 @@ def test_nodes_of_one_nvidia_driver_do_not_wait_for_those_of_another(pool: str, 
     reports = [NodeReport("n0", Group.UNDER_WAY, "pod-restart-required", reason="DriverFailing", pool="NVIDIADriver a"),
                NodeReport("n1", Group.WAITING, "upgrade-required", reason="UnavailableLimit", pool=pool)]
     assert group_reports(reports)[-1].note == note
+
+
+@pytest.mark.parametrize(("group", "nodes", "told"), [
+    (Group.WAITING, 1, "1 waiting: it goes on by itself (1 Skipped)"),
+    (Group.WAITING, 2, "2 waiting: they go on by themselves (2 Skipped)"),
+    (Group.HELD, 1, "1 held: somebody needs to look at it (1 Skipped)"),
+    (Group.HELD, 2, "2 held: each needs somebody to look at it (2 Skipped)"),
+    (Group.STOPPED, 1, "1 stopped (1 Skipped)"),
+])
+def test_one_node_is_told_of_in_the_singular(group: Group, nodes: int, told: str) -> None:
+    reports = [NodeReport(f"n{number}", group, "upgrade-required", reason="Skipped") for number in range(nodes)]
+    assert str(group_reports(reports)[-1]) == told

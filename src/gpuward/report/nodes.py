@@ -33,6 +33,13 @@ _WORDS: Final = {
     Group.SKIPPED: "skipped",
     Group.UP_TO_DATE: "up to date",
 }
+_OF_ONE: Final = {
+    Group.HELD: "held: somebody needs to look at it",
+    Group.NOT_READY: "not ready: the driver that it should have is not loaded and validated",
+    Group.STOPPED: "stopped",
+    Group.WAITING: "waiting: it goes on by itself",
+}
+"""The words for one node, where they are others."""
 
 
 NOTHING_GOES_ON: Final = "nothing goes on until an operator runs"
@@ -124,7 +131,8 @@ class GroupReport(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         """Return the words for it."""
         idle = self.idle and self.group in MOVING
-        words = f"{self.group}: {NOTHING_GOES_ON}" if idle else f"{self.group} {self.note}" if self.note else _WORDS[self.group]
+        told = _OF_ONE.get(self.group, _WORDS[self.group]) if self.nodes == 1 else _WORDS[self.group]
+        words = f"{self.group}: {NOTHING_GOES_ON}" if idle else f"{self.group} {self.note}" if self.note else told
         named = ", ".join(f"{count} {reason}" for reason, count in self.reasons)
         cordoned = f", {self.cordoned} of them cordoned by somebody else" if self.cordoned else ""
         return f"{self.nodes} {words}" + (f" ({named})" if named else "") + cordoned
