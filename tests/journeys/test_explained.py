@@ -263,7 +263,7 @@ async def test_why_a_validator_pod_may_not_be_made_is_quoted(stage: Stage) -> No
     async with looking(stage) as picture:
         (told,) = await refused_pods(stage.user, picture, "gpu-1")
     assert told.startswith("DaemonSet nvidia-operator-validator could not make a pod")
-    assert 'violates PodSecurity "baseline' in told
+    assert 'ago: violates PodSecurity "baseline' in told
     for reason in ("RetryLater", "Failed"):
         await stage.until(partial(held_for, stage, "gpu-1", reason), within=9000)
         await stage.rest(20)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from gpuward.errors import ApiError, Unreachable
 from gpuward.kube.http.client import Client, Selection
+
+_BEFORE: Final = re.compile(r'^(\(combined from similar events\): )?(Error creating: )?(pods "[^"]*" is forbidden: )?')
+"""What controllers put before the reason in the events of pods that they could not make; the pod named has never been."""
 
 
 class ToldEvent(NamedTuple):
@@ -31,3 +35,8 @@ async def said_in(client: Client, selection: Selection) -> list[ToldEvent]:
     except (ApiError, Unreachable):
         return []
     return said
+
+
+def why_refused(message: str) -> str:
+    """Return why a pod could not be made: the reason alone, as lines of a table end early."""
+    return _BEFORE.sub("", message) or message

@@ -17,7 +17,7 @@ from gpuward import names
 from gpuward.cli.aimed import aimed
 from gpuward.cli.connect import connected
 from gpuward.cli.cordons import cordoned_by
-from gpuward.cli.events import said_in
+from gpuward.cli.events import said_in, why_refused
 from gpuward.cli.explanation import Explanation, explained
 from gpuward.cli.leader import Leader
 from gpuward.cli.leavingpods import LeavingPod
@@ -117,8 +117,8 @@ async def refused_pods(client: Client, picture: Picture, name: str) -> tuple[str
     for daemonset, namespace in makers.get(_missing(picture, name, status, status.hold), []):
         chosen = f"involvedObject.kind=DaemonSet,involvedObject.name={daemonset},reason=FailedCreate"
         said = await said_in(client, Selection(resources.EVENTS, namespace=namespace, fields=chosen))
-        found += [(event.at, f"DaemonSet {daemonset} could not make a pod {age(picture.now - event.at)} ago: {event.message}")
-                  for event in said]
+        found += [(event.at, f"DaemonSet {daemonset} could not make a pod {age(picture.now - event.at)} ago: "
+                             f"{why_refused(event.message)}") for event in said]
     return (max(found)[1],) if found else ()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpuward import names
-from gpuward.cli.events import said_in
+from gpuward.cli.events import said_in, why_refused
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client, Selection
 from gpuward.model.reasons import Reason
@@ -48,5 +48,5 @@ async def unmade_pods(client: Client, snapshot: Snapshot) -> dict[str, str]:
         return {}
     chosen = Selection(resources.EVENTS, namespace=snapshot.namespace, fields="involvedObject.kind=DaemonSet,reason=FailedCreate")
     last = {event.about: event for event in sorted(await said_in(client, chosen))}
-    return {name: last[name].message.removeprefix("Error creating: ") for name, newest in lacking.items()
+    return {name: why_refused(last[name].message) for name, newest in lacking.items()
             if name in last and last[name].at + TOLD_IN >= newest}

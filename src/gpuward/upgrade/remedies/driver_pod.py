@@ -88,7 +88,7 @@ def _let_make(
     if question.now < question.hold.since + SOON and not isinstance(question.hold.what, Failed | RetryLater):
         return
     place = f"on {where}" if where else "here"
-    do = f"let DaemonSet {ds.ref} make a {what} pod {place}: a quota, an affinity or a taint may be in the way"
+    do = f"let DaemonSet {ds.ref} make a {what} pod {place}: a quota, Pod Security, an affinity or a taint may be in the way"
     looks = (f"kubectl describe daemonset {quote(ds.name)} -n {quote(ds.namespace)}", f"kubectl describe node {quote(view.name)}")
     yield Fix(do, made, looks=looks)
 
