@@ -122,5 +122,7 @@ async def test_operands_stay_under_a_gpu_pod_beyond_the_grace_and_leave_when_it_
     await lose_gpu(stage, "gpu-2")
     await stage.rest(30 * MINUTE)
     assert stage.pods(names.DRIVER_APP, "gpu-2")
+    (note,) = (await explanation_of(stage, "gpu-2")).notes
+    assert ": the node's GPU stack, driver included, goes once no pod uses its GPUs and no upgrade of it is under way" in note
     stage.sandbox.store.delete("deployments.apps", "ml", "train")
     await stage.until(lambda: not stage.pods(names.DRIVER_APP, "gpu-2"), within=5 * MINUTE)

@@ -135,5 +135,7 @@ def told_of_loss(node: NodeView, grace: float, now: float) -> Iterator[str]:
     if names.DISCOVERY_LOST not in node.annotations or not is_lost(node):
         return
     since = lost_since(node, now)
+    goes = (f"after {format_time(since + grace)}, unless pods use its GPUs or discovery sees them again" if now < since + grace
+            else "once no pod uses its GPUs and no upgrade of it is under way, unless discovery sees them again")
     yield (f"node feature discovery has seen no NVIDIA GPU here since {format_time(since)}: the node's GPU stack, driver "
-           f"included, goes after {format_time(since + grace)}, unless pods use its GPUs or discovery sees them again")
+           f"included, goes {goes}")
