@@ -172,3 +172,14 @@ def test_an_emptied_node_that_is_to_have_no_driver_is_told_of_while_it_offers_gp
         assert (await status_of(stage))["warnings"] == []
 
     scenario()
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_node_whose_driver_label_is_mistyped_is_told_of_while_it_offers_gpus(stage: Stage) -> None:
+    await serving(stage, COMPILED)
+    await stage.label(NODE, names.DEPLOY_DRIVER, "ture")
+    await stage.until(lambda: not driver_pods(stage, NODE), within=120)
+    await stage.rest(60)
+    assert f"{NODE} offers GPUs that no driver pod serves: gpuward explain {NODE}" in (await status_of(stage))["warnings"]
+    assert any("a driver comes once its label is right; until then `kubectl cordon`" in note
+               for note in (await explanation_of(stage, NODE)).notes)

@@ -253,7 +253,7 @@ def offers_unserved(name: str, plan: Plan, snapshot: Snapshot) -> bool:
         return False
     if status is None:
         return is_unwanted(node) and is_abandoned(node, snapshot)
-    gets_none = status.hold is not None and status.hold.reason in UNSERVED
+    gets_none = status.hold is not None and status.hold.reason in (*UNSERVED, Reason.DRIVER_LABEL_UNKNOWN)
     return (gets_none or _waits_without(status, node)) and is_abandoned(node, snapshot)
 
 
@@ -261,8 +261,11 @@ def told_of_unserved(name: str, plan: Plan, snapshot: Snapshot) -> tuple[str, ..
     """Return what is to be said of such a node, nothing of any other."""
     if not offers_unserved(name, plan, snapshot):
         return ()
-    waits = name in plan.nodes and _waits_without(plan.nodes[name], snapshot.nodes[name])
-    what = f"its upgrade brings the next one; {_CORDON}" if waits else WHAT_TO_DO
+    status = plan.nodes.get(name)
+    waits = status is not None and _waits_without(status, snapshot.nodes[name])
+    mistyped = status is not None and status.hold is not None and status.hold.reason is Reason.DRIVER_LABEL_UNKNOWN
+    brings = "a driver comes once its label is right" if mistyped else "its upgrade brings the next one" if waits else ""
+    what = f"{brings}; {_CORDON}" if brings else WHAT_TO_DO
     return (f"its driver is still loaded, nobody serves it, and the node offers its GPUs: {what}",)
 
 
