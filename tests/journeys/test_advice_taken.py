@@ -259,3 +259,16 @@ async def test_a_node_that_failed_as_another_operand_was_not_ready_is_told_which
     assert first.then == "this node is up to date then"
     await stage.patch_policy("toolkit/version", "v1.19.0")
     await stage.upgraded(NEW)
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_driver_whose_repository_was_changed_with_its_version_is_taken_back_with_both(stage: Stage) -> None:
+    """The version alone would ask for an image of the mistyped repository on all nodes."""
+    await stage.installed()
+    stage.sandbox.has_image = lambda image: "typo" not in image
+    await set_driver(stage, {"repository": "nvcr.io/typo", "version": NEW})
+    await stage.until(lambda: "DriverFailing" in map(stage.hold, stage.states()), within=900)
+    for node in stage.states():
+        back, = (each for each in (await explanation_of(stage, node)).remedies if each.do.startswith("take the new driver back"))
+        assert "the repository, image and version of the driver that it had before" in back.do
+        assert f"(nvcr.io/nvidia/driver:{OLD}-" in back.do

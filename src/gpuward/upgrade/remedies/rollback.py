@@ -65,12 +65,18 @@ def take_back_untried(question: Question, *, given_up: bool = False) -> Iterator
 
 def _what_it_had(runs: PodView, asked: str, where: str = "") -> str:
     """Say what a driver that runs was made of, where the images of the next one are `asked`: its version may be the same, as
-    where the repository was changed, and then whoever sets it changes nothing.
+    where the repository was changed, and then whoever sets it changes nothing; or both were changed, and then it is not enough.
     """
     version, image = _asked(runs), runs.driver_image
     if version and version == version_of(asked, runs.placed_by.get(names.DRIVER_KERNEL, "")):
         return _settings_before(image if image != asked else "", where)
+    if version and asked and _repository(image) != _repository(asked):
+        return f"the repository, image and version of the driver that it had before{where} ({image})"
     return f"the driver version that it had before{where}" + (f" ({version})" if version else "")
+
+
+def _repository(image: str) -> str:
+    return image.partition("@")[0].rpartition(":")[0]
 
 
 def _settings_before(image: str, where: str) -> str:
