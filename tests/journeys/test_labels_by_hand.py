@@ -120,6 +120,8 @@ def test_a_node_that_somebody_says_has_no_gpu_keeps_its_driver_under_pods(mode: 
             await at_rest(stage, watcher)
             assert stage.labels(NODE)[names.GPU_PRESENT] == "true"
         else:
+            assert any("label nvidia.com/gpu.present" in note and note.endswith("goes once no pod uses its GPUs")
+                       for note in (await explanation_of(stage, NODE)).notes)
             await end(stage, NODE)
             await stage.until(lambda: not driver_pods(stage, NODE), within=120)
             assert watcher.torn == []

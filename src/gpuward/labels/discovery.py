@@ -132,6 +132,11 @@ def told_of_loss(node: NodeView, grace: float, now: float) -> Iterator[str]:
     if is_silent(node):
         yield SILENCE.format(node="this node")
         return
+    if not node.gpu_present and not has_gpu(node):
+        said = node.labels.get(names.GPU_PRESENT, "")
+        label = f"label {names.GPU_PRESENT}={said}" if said else f"missing label {names.GPU_PRESENT}"
+        yield f"its {label} says that it has no GPU: the node's GPU stack, driver included, goes once no pod uses its GPUs"
+        return
     if names.DISCOVERY_LOST not in node.annotations or not is_lost(node):
         return
     since = lost_since(node, now)
