@@ -98,6 +98,24 @@ def test_a_daemonset_that_counts_other_pods_wakes_only_loops_that_count() -> Non
     follow(play)
 
 
+def test_nodes_and_what_runs_there_wake_no_loop_that_is_about_policies_alone() -> None:
+    async def play(scene: Following) -> None:
+        all_of_it, policies = scene.cluster.watcher(), scene.cluster.watcher(counts=False, fleet=False)
+        all_of_it.observe()
+        before = policies.observe()
+        scene.sandbox.apply(pod("a", "n1"))
+        scene.store.modify("nodes", None, "n1", lambda node: node["spec"].update(unschedulable=True))
+        assert not await policies.changed(1.0)
+        assert await all_of_it.changed(1.0)
+        after = policies.observe()
+        assert after is not before, "who looks for another reason sees them"
+        assert after.nodes["n1"].unschedulable
+        scene.sandbox.apply(daemonset())
+        assert await policies.changed(1.0)
+
+    follow(play)
+
+
 def test_every_loop_is_woken_for_itself() -> None:
     async def play(scene: Following) -> None:
         one, two = scene.cluster.watcher(), scene.cluster.watcher()

@@ -100,7 +100,7 @@ class Look:
         observer = self.cluster.watcher()
         async with asyncio.TaskGroup() as group:
             self.cluster.start(group)
-            follow = group.create_task(self._pods.run(self.cluster.watcher()))
+            follow = group.create_task(self._pods.run(self.cluster.watcher(counts=False, fleet=False)))
             try:
                 await self.cluster.synced()
                 self.cluster.rollouts.recall()  # the operator follows it as long as the ClusterPolicy keeps it

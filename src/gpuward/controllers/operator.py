@@ -39,6 +39,7 @@ from gpuward.kube.lease.election import Candidate
 from gpuward.kube.lease.ledger import LeaseLedger
 from gpuward.kube.lease.takeover import Takeover
 from gpuward.kube.resources import GVR, KINDS, NVIDIA_DRIVERS, POD_DISRUPTION_BUDGETS, RESOURCE_CLAIMS, ROLLOUT_POLICIES
+from gpuward.kube.watcher import Watcher
 from gpuward.model.actions import PatchAnnotations
 from gpuward.model.driver_images import DriverImages
 from gpuward.model.passes import Pass
@@ -134,11 +135,12 @@ class Operator:
         self.drivers = Loop(drivers, self.cluster.watcher(), shared, NVIDIADriverLog(), absences.driven, pace=SLOW)
         labels = LabelLog(partial(_warn, self.events), world.contested.rival)
         self.labels = Loop(LabelController(), self.cluster.watcher(), shared, labels, pace=SLOW)
+        self.rollouts = Loop(RolloutPolicyController(), self.cluster.watcher(), shared, RolloutPolicyLog(), pace=SLOW)
         self._loops: list[Loop[Any]] = [
             self.operands,
             self.drivers,
             self.labels,
-            Loop(RolloutPolicyController(), self.cluster.watcher(), shared, RolloutPolicyLog(), pace=SLOW),
+            self.rollouts,
             self.upgrades,
         ]
         self._log = structlog.get_logger(source="setup")
@@ -185,9 +187,13 @@ class Operator:
             self.cluster.untaken.notes_are(f"{action.kind} {action.ref.name}" for action in seen.decision.actions
                                            if isinstance(action, PatchAnnotations))
 
+    def _of_policies(self) -> Watcher:
+        """Return an Observer for what nodes and pods tell nothing new."""
+        return self.cluster.watcher(counts=False, fleet=False)
+
     def _works(self) -> Iterable[tuple[str, Callable[[], Awaitable[None]]]]:
-        yield "pods", partial(self._pods.run, self.cluster.watcher())
-        yield "references", partial(self._references.run, self.cluster.watcher())
+        yield "pods", partial(self._pods.run, self._of_policies())
+        yield "references", partial(self._references.run, self._of_policies())
         if self._images is not None:
             yield "images", partial(self._images.run, self.cluster.watcher())
         yield "analysis", partial(self._checks.run, self.cluster.watcher())

@@ -101,7 +101,8 @@ class Cluster:
         self.claims.subscribe(self._note_claims)
         for each, cache in self._kept.values():
             if each.wakes:
-                cache.subscribe(self._wake if each is not followed.DAEMON_SETS else self._wake_for_daemonsets)
+                wake = partial(self._wake, each.of_fleet)
+                cache.subscribe(self._wake_for_daemonsets if each is followed.DAEMON_SETS else wake)
 
     def _keep(self, each: Followed[K, V], cache: Cache[K, V]) -> Cache[K, V]:
         self._kept[each.resource] = each, cache
@@ -179,7 +180,7 @@ class Cluster:
 
     def _follow_too(self, each: Followed[K, V], cache: Cache[K, V]) -> None:
         if each.resource not in self._kept:
-            self._keep(each, cache).subscribe(self._wake)
+            self._keep(each, cache).subscribe(partial(self._wake, each.of_fleet))
             self._follow(each.resource)
 
     def _follow(self, gvr: GVR) -> None:
@@ -230,7 +231,7 @@ class Cluster:
         self._group_pods()
         (memory := self._memory).forget(self.pods, self.nodes)
         return Snapshot(
-            namespace=self.namespace, nodes=dict(self.nodes.items()), pods=dict(self._on_node),
+            namespace=self.namespace, nodes=self.nodes.copy(), pods=dict(self._on_node),
             staging_on=memory.staging_on, daemonsets=tuple(self.daemonsets.values()), revisions=tuple(self.revisions.values()),
             # Those that were seen before the right was taken away may be gone.
             budgets=tuple(self.budgets.values()) if BUDGETS not in memory.forbidden else (),
@@ -374,21 +375,20 @@ class Cluster:
         known = self.nodes.uncertain | self._late_nodes().keys()
         return known | {pod.node for pod in map(self.pods.get, self.pods.uncertain) if pod is not None}
 
-    def watcher(self, *, counts: bool = True) -> Watcher:
-        """Return an Observer for one loop; without `counts` it sleeps on when a DaemonSet only counts other numbers of pods."""
-        return Watcher(self.observe, self._subscribers.subscribe(counts=counts))
+    def watcher(self, *, counts: bool = True, fleet: bool = True) -> Watcher:
+        """Return an Observer for one loop: one that changes of DaemonSets' counts wake, and of nodes and of what runs there."""
+        return Watcher(self.observe, self._subscribers.subscribe(counts=counts, fleet=fleet))
 
-    def touch(self) -> None:
-        """Wake everybody: something changed that no watch shows, such as a refused eviction."""
+    def touch(self, *, counts_only: bool = False, fleet_only: bool = False) -> None:
+        """Wake everybody: something changed that no watch shows, such as a refused eviction. Or wake those whom it concerns."""
         self._snapshot = None
-        self._subscribers.notify()
+        self._subscribers.notify(counts_only=counts_only, fleet_only=fleet_only)
 
-    def _wake(self, changes: list[Change[Any, Any]]) -> None:
-        self.touch()
+    def _wake(self, of_fleet: bool, changes: list[Change[Any, Any]]) -> None:
+        self.touch(fleet_only=of_fleet)
 
     def _wake_for_daemonsets(self, changes: list[Change[Place, DaemonSetView]]) -> None:
-        self._snapshot = None
-        self._subscribers.notify(counts_only=all(only_counts(change.old, change.new) for change in changes))
+        self.touch(counts_only=all(only_counts(change.old, change.new) for change in changes))
 
     async def _settle_doubts(self) -> None:
         """Ask, until it is answered, what became of objects whose last write has no known outcome."""

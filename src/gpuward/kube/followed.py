@@ -64,6 +64,8 @@ class Followed(Generic[K, V]):
     """Whether only a denial counts as refused: a server that fails to list them does not say that there are no such settings."""
     wakes: bool = True
     """Whether each change of an object is news."""
+    of_fleet: bool = False
+    """Whether it is of nodes, or of what runs there: no policy says another thing for a change of one."""
     is_place: bool = False
     """Whether it is the operator's namespace itself."""
 
@@ -92,8 +94,8 @@ def _owned(kind: str, resource: GVR, *, awaited: bool = True) -> Followed[Place,
     return Followed(kind, resource, view, BY_PLACE, operator.eq, resource.namespaced, acted_on=True, awaited=awaited)
 
 
-NODES: Final[Followed[str, NodeView]] = Followed("Node", resources.NODES, node_view, BY_NAME, required=True)
-PODS: Final[Followed[Place, PodView]] = Followed("Pod", resources.PODS, pod_view, BY_PLACE, required=True)
+NODES: Final[Followed[str, NodeView]] = Followed("Node", resources.NODES, node_view, BY_NAME, required=True, of_fleet=True)
+PODS: Final[Followed[Place, PodView]] = Followed("Pod", resources.PODS, pod_view, BY_PLACE, required=True, of_fleet=True)
 DAEMON_SETS: Final[Followed[Place, DaemonSetView]] = Followed(
     # A new version of a DaemonSet is news even if nothing else is: it is the precondition of the next replacement.
     "DaemonSet", resources.DAEMON_SETS, daemonset_view, BY_PLACE, operator.eq, own_namespace=True, required=True)
@@ -106,7 +108,7 @@ ROLLOUT_POLICIES: Final[Followed[str, PolicyView]] = Followed(
 DRIVERS: Final[Followed[str, PolicyView]] = Followed(
     "NVIDIADriver", resources.NVIDIA_DRIVERS, policy_view, BY_NAME, acted_on=True, only_denied=True)
 BUDGETS: Final[Followed[Place, BudgetView]] = Followed(
-    "PodDisruptionBudget", resources.POD_DISRUPTION_BUDGETS, budget_view, BY_PLACE)
+    "PodDisruptionBudget", resources.POD_DISRUPTION_BUDGETS, budget_view, BY_PLACE, of_fleet=True)
 CLAIMS: Final[Followed[Place, ClaimView]] = Followed(
     "ResourceClaim", resources.RESOURCE_CLAIMS, claim_view, BY_PLACE, wakes=False)
 OWNED: Final = (

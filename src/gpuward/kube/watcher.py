@@ -43,18 +43,23 @@ class Subscribers:
     def __init__(self) -> None:
         self._all: list[asyncio.Event] = []
         self._counting: list[asyncio.Event] = []
+        self._of_fleet: list[asyncio.Event] = []
 
-    def subscribe(self, *, counts: bool) -> asyncio.Event:
-        """Return an event for one more loop; without `counts` no change sets it that is one of a DaemonSet's counts alone."""
+    def subscribe(self, *, counts: bool = True, fleet: bool = True) -> asyncio.Event:
+        """Return an event for one more loop; without `counts` no change sets it that is one of a DaemonSet's counts alone, and
+        without `fleet` none of nodes and of what runs there, of which most changes are.
+        """
         wake = asyncio.Event()
         self._all.append(wake)
         if counts:
             self._counting.append(wake)
+        if fleet:
+            self._of_fleet.append(wake)
         return wake
 
-    def notify(self, *, counts_only: bool = False) -> None:
+    def notify(self, *, counts_only: bool = False, fleet_only: bool = False) -> None:
         """Wake all loops that a change concerns."""
-        for wake in self._counting if counts_only else self._all:
+        for wake in self._counting if counts_only else self._of_fleet if fleet_only else self._all:
             wake.set()
 
 

@@ -106,6 +106,10 @@ class Cache(Generic[K, V]):
         """Return all keys and views, in no particular order."""
         return self._views.items()
 
+    def copy(self) -> dict[K, V]:
+        """Return all views by their keys, as they are now."""
+        return self._views.copy()
+
     def by(self, index: str, value: Hashable) -> tuple[V, ...]:
         """Return the views that an index lists under a value, in no particular order."""
         return tuple(self._views[key] for key in self._indexes[index].keys(value))
