@@ -22,7 +22,7 @@ def with_conditions(plan: Plan, snapshot: Snapshot, found: Iterable[Survey], und
     told = frozenset(judged.before.node.name for each in found if each.policy.rollout.interop.node_conditions
                      for judged in each.nodes)
     # Most nodes of a large fleet are at rest: they are to have none, and have none.
-    nodes = [node for node in snapshot.nodes.values() if node.told or (node.upgrade_label != State.DONE and node.name in told)]
+    nodes = [node for node in snapshot.nodes.values() if node.told or (node.name in told and node.upgrade_label != State.DONE)]
     if not nodes:
         return plan
     later = {action.node.name for action in plan.actions if isinstance(action, PatchNode)}

@@ -44,7 +44,7 @@ from gpuward.upgrade.ledger import Room, grant, may_be_granted, open_grants, wit
 from gpuward.upgrade.node_decision import DecisionCache, NodeDecision, held_on_error
 from gpuward.upgrade.notice_gate import current_notice, give_notice, held_by_notice, shut_for_notice
 from gpuward.upgrade.pausing import finish_only, labels_to_drop
-from gpuward.upgrade.pending_driver_pods import delete_outdated, has_pending_driver, unplaced_if_it_lasts
+from gpuward.upgrade.pending_driver_pods import delete_outdated, unplaced_if_it_lasts
 from gpuward.upgrade.progress import NodeProgress, apply_move, begin, walk
 from gpuward.upgrade.quarantine import quarantined, without_quarantined
 from gpuward.upgrade.queue_order import queue_order
@@ -131,8 +131,8 @@ def settle(snapshot: Snapshot, found: Survey, now: float, fleets: Fleets) -> Pla
     if policy.auto_upgrade:
         admitted = _admit(found, fleets, snapshot, now)
         goes_on = bool(admitted.started or admitted.held or found.fleet.in_progress)
-        waiting = [(facts, just_changed(facts, found.fleet, policy)) for facts in (node.path.node for node in nodes)
-                   if has_pending_driver(facts) and facts.node.name in admitted.held]
+        pending = (node.path.node for node in nodes if node.pending)
+        waiting = [(facts, just_changed(facts, found.fleet, policy)) for facts in pending if facts.node.name in admitted.held]
         ends = [settling.until for _, settling in waiting if settling is not None]
         settled = (facts for facts, settling in waiting if settling is None)
         more = (*grant(snapshot, admitted.wanted, goes_on, now), *delete_outdated(settled, policy))
@@ -223,7 +223,7 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
     started |= put_back(nodes, found.fleet, snapshot.unsettled, now)
     held: dict[str, tuple[Hold, int]] = {}
     wanted: list[NodeView] = []
-    place, room = 0, Room(snapshot, now)
+    place, room, notices = 0, Room(snapshot, now), policy.rollout.notice is not None
     found.holding.begin(policy)
     waiting = [node for node in nodes if node.waits and node.before.node.name not in snapshot.unsettled]
     own = fleets.of(policy)
@@ -233,17 +233,18 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
     for judged in sets.in_order(sorted(waiting, key=order)):
         node, hold, name = judged.path.node, judged.hold, judged.before.node.name
         hold = hold or found.holding.held(node, fleets, policy, granted=name in granted)
-        hold = shut_for_notice(hold, node, fleets.of(policy), policy)
+        hold = shut_for_notice(hold, node, fleets.of(policy), policy) if notices else hold
         hold = hold or sets.held(judged) or held_by_notice(node, fleets.of(policy), policy)
         if hold is not None:
-            in_turn = judged.hold is None and hold.reason not in _ITS_OWN
+            reason = hold.reason
+            in_turn = judged.hold is None and reason not in _ITS_OWN
             place += in_turn
             held[name] = (hold, place if in_turn else 0)
-            if hold.reason is Reason.IDLE_AWAITED and not node.record.waiting:
+            if reason is Reason.IDLE_AWAITED and not node.record.waiting:
                 started[name] = partial(begins_to_wait, judged.path, now)
-            elif judged.hold is None and name in granted and judged.quiet and hold.reason is not Reason.WRITE_REFUSED:
+            elif judged.hold is None and name in granted and judged.quiet and reason is not Reason.WRITE_REFUSED:
                 started[name] = partial(withdraw, judged.path)
-            elif hold.reason is Reason.NOTICE_GIVEN and name not in noticed:
+            elif reason is Reason.NOTICE_GIVEN and name not in noticed:
                 started[name] = partial(give_notice, judged.path, fleets.of(policy), policy)
             if has_a_place(hold):
                 fleets.admit(node, policy, announced=True)

@@ -100,6 +100,9 @@ class GangSets:
 
     def in_order(self, queue: Sequence[NodeDecision]) -> Iterator[NodeDecision]:
         """Yield the nodes of a queue; where one starts, the others of its set come next, so that no other takes their places."""
+        if not self._gangs:
+            yield from queue
+            return
         seen: set[str] = set()
         for judged in queue:
             if judged.before.node.name in seen:

@@ -30,8 +30,9 @@ PUT_BACK: Final = "Its windows shut before its NodeMaintenance was Ready: it ser
 def awaits_leave(judged: NodeDecision, fleet: Fleet) -> bool:
     """Tell whether a node waits for leave, has lost nothing yet, and may start in its windows alone."""
     node, hold = judged.before, judged.path.hold
-    waits = hold is not None and hold.reason is Reason.MAINTENANCE_AWAITED and node.state in UNDISTURBED and node.untouched
-    return waits and node.refused is None and keeps_to_windows(node, fleet)
+    if hold is None or hold.reason is not Reason.MAINTENANCE_AWAITED:
+        return False
+    return node.state in UNDISTURBED and node.untouched and node.refused is None and keeps_to_windows(node, fleet)
 
 
 def put_back(
@@ -40,7 +41,7 @@ def put_back(
     """Return the nodes that go back as no window is open for them any more."""
     return {
         judged.before.node.name: partial(_put_back, judged, fleet, now) for judged in nodes
-        if judged.before.node.name not in unsettled and awaits_leave(judged, fleet)
+        if awaits_leave(judged, fleet) and judged.before.node.name not in unsettled
         and not fleet.windows_of(judged.before.node.name)[0].opened
     }
 
@@ -48,9 +49,10 @@ def put_back(
 def ends_of_windows(nodes: Sequence[NodeDecision], fleet: Fleet) -> Iterator[float]:
     """Yield when the windows shut of nodes that wait for leave."""
     for judged in nodes:
-        state = fleet.windows_of(judged.before.node.name)[0]
-        if state.opened and state.changes is not None and awaits_leave(judged, fleet):
-            yield state.changes
+        if awaits_leave(judged, fleet):
+            state = fleet.windows_of(judged.before.node.name)[0]
+            if state.opened and state.changes is not None:
+                yield state.changes
 
 
 def _put_back(judged: NodeDecision, fleet: Fleet, now: float) -> NodeProgress:

@@ -30,6 +30,7 @@ from gpuward.upgrade.fleet import Standing, standing
 from gpuward.upgrade.holding import Holding, undecided_for
 from gpuward.upgrade.marking import marked
 from gpuward.upgrade.node_gates import held_by_itself
+from gpuward.upgrade.pending_driver_pods import has_pending_driver
 from gpuward.upgrade.plugin_first import offering_again
 from gpuward.upgrade.progress import NodeProgress
 from gpuward.upgrade.refused import refused
@@ -63,6 +64,12 @@ class NodeDecision(msgspec.Struct, frozen=True):
     samples: NodeSamples = NO_SAMPLES
     staged: bool = False
     """Whether it is remembered that images were brought onto it."""
+    requested: bool = False
+    """Whether somebody asks for its upgrade by hand."""
+    pending: bool = False
+    """Whether its driver pod has loaded nothing."""
+    driver_fails: bool = False
+    """Whether a driver that should run there does not, so that it serves nobody."""
 
     def held(self, hold: Hold, turn: int) -> NodeStatus:
         """Return the node as people see it, held in its place of the queue."""
@@ -115,6 +122,9 @@ def node_decision(before: NodeFacts, path: NodeProgress, policy: UpgradePolicy) 
         wave=wave_node(before, node, policy, failed=stands.failed) if _in_waves(stands, policy) else None,
         samples=samples_on(node, history_of(before.node.annotations.get(names.UPGRADE_HISTORY))),
         staged=names.STAGED in before.node.annotations,
+        requested=before.requested,
+        pending=has_pending_driver(node),
+        driver_fails=before.driver is not None and not before.in_step and not before.serves and bool(before.trouble),
     )
 
 

@@ -8,6 +8,7 @@ the rollout.
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -38,7 +39,7 @@ def with_notices_taken_back(
     plan: Plan, snapshot: Snapshot, found: Iterable[Survey], now: float, undecided: Set[str] = frozenset()
 ) -> Plan:
     """Return a plan of all policies that also takes back each notice that is for nothing. Of `undecided` nodes nobody knows."""
-    noticed = [node for _, node in sorted(snapshot.nodes.items()) if names.NOTICE in node.annotations]
+    noticed = sorted((node for node in snapshot.nodes.values() if names.NOTICE in node.annotations), key=attrgetter("name"))
     if not noticed:
         return plan
     known = {judged.before.node.name: (judged, each) for each in found for judged in each.nodes}

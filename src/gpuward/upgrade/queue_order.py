@@ -14,8 +14,8 @@ from gpuward.upgrade.fleet import Fleet
 from gpuward.upgrade.gang_sets import GangTurn
 from gpuward.upgrade.node_decision import NodeDecision
 
-QueueKey: TypeAlias = (
-    tuple[bool, bool, bool, int, bool, Turn | GangTurn] | tuple[bool, bool, bool, int, Rank, bool, Turn | GangTurn])
+_Key: TypeAlias = tuple[bool, bool, bool, int, bool, Turn | GangTurn]
+QueueKey: TypeAlias = _Key | tuple[bool, bool, bool, int, Rank, bool, Turn | GangTurn]
 
 
 def queue_order(
@@ -30,23 +30,22 @@ def queue_order(
     waves = fleet.waves.places
     last = max(waves.values(), default=0)
 
-    def wave(judged: NodeDecision) -> int:
-        return 0 if judged.before.requested else waves.get(judged.before.node.name, last)
-
-    def rest(judged: NodeDecision) -> tuple[bool, Turn | GangTurn]:
-        return _tells_little(judged.before, fleet), turn(judged)
+    def node_by_node(judged: NodeDecision) -> _Key:  # called for each node of a large fleet in each pass
+        before = judged.before
+        name = before.node.name
+        wave = 0 if judged.requested else waves.get(name, last)
+        little = judged.driver_fails and _tells_little(before, fleet)
+        return name not in granted, before.refused is not None, name not in noticed, wave, little, turn(judged)
 
     if domains is None or domains.mode is not DomainMode.WHOLE:
-        return lambda judged: (
-            judged.before.node.name not in granted, judged.before.refused is not None, judged.before.node.name not in noticed,
-            wave(judged), *rest(judged))
+        return node_by_node
     key = domains.key
 
     def domain_by_domain(judged: NodeDecision) -> QueueKey:
         node = judged.path.node
         rank = fleet.domains.rank(domains_of(node.node, node.record, key))
-        name = node.node.name
-        return name not in granted, judged.before.refused is not None, name not in noticed, wave(judged), rank, *rest(judged)
+        granted_not, refused, noticed_not, wave, little, in_turn = node_by_node(judged)
+        return granted_not, refused, noticed_not, wave, rank, little, in_turn
 
     return domain_by_domain
 
@@ -56,5 +55,4 @@ def _tells_little(node: NodeFacts, fleet: Fleet) -> bool:
     either, as where the GPU is broken, or the node has another operating system than the driver is for. Where the one before
     comes up nowhere it is to blame, and a node that it keeps out of service is the right one to try the next.
     """
-    fails = node.driver is not None and not node.in_step and not node.serves and bool(node.trouble)
-    return fails and node.which_driver in fleet.serving and not node.requested and node.target not in fleet.proven
+    return node.which_driver in fleet.serving and not node.requested and node.target not in fleet.proven
