@@ -10,7 +10,7 @@ from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.states import AT_REST
-from gpuward.operands.rollout import rollout_of
+from gpuward.operands.rollout import reason_of, rollout_of
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.refused import refusals
 
@@ -53,12 +53,7 @@ class PolicyEvents:
         if seen.decision is None or not seen.decision.nodes or view is None:
             self._still = None if seen.decision is not None else self._still
             return
-        rollout = rollout_of(seen.decision)
-        reason, message = rollout.reason, rollout.message
-        if active.problems:
-            reason, message = "InvalidPolicy", "; ".join(map(str, active.problems))
-        elif reason == "InvalidPolicy":
-            message = "; ".join((message, *refusals(seen.policies)))
+        reason = "InvalidPolicy" if active.problems else reason_of(seen.decision)
         needed = self._stands_still(reason == BLOCKED, seen.decision, seen.at)
         if reason == BLOCKED and self._said and (due := self.due()) is not None:
             reason = BLOCKED if seen.at >= due else "Progressing"
@@ -70,14 +65,24 @@ class PolicyEvents:
         if before:
             about = About(f"{names.NVIDIA_GROUP}/{names.CLUSTER_POLICY_VERSION}", "ClusterPolicy", view.name, view.uid)
             level = NORMAL if reason in _NORMAL or (reason == BLOCKED and not needed) else WARNING
+            message = _message(seen.decision, reason, seen.policies)
             self._recorder.record(about, level, f"{names.ROLLOUT_EVENT_PREFIX}{reason}", message)
 
     def _stands_still(self, still: bool, plan: Plan, now: float) -> bool:
-        """Note whether nothing goes on, since when and why; tell whether that needs somebody."""
-        waiting = [hold.reason for name, hold in plan.holds.items() if plan.nodes[name].state not in AT_REST]
-        self._held = frozenset(waiting) if still else frozenset()
+        """Note whether nothing goes on, since when and why; tell whether it needs somebody that it does not."""
         if not still:
-            self._still = None
-        elif self._still is None:
+            self._held, self._still = frozenset(), None
+            return False
+        waiting = [hold.reason for name, hold in plan.holds.items() if plan.nodes[name].state not in AT_REST]
+        self._held = frozenset(waiting)
+        if self._still is None:
             self._still = now
         return any(reason.needs_person for reason in waiting)
+
+
+def _message(plan: Plan, reason: str, policies: PoliciesInForce) -> str:
+    """Return what is said of a reason; most passes have the same one as before, and nothing to say."""
+    if problems := policies.policy.problems:
+        return "; ".join(map(str, problems))
+    message = rollout_of(plan).message
+    return "; ".join((message, *refusals(policies))) if reason == "InvalidPolicy" else message

@@ -86,7 +86,7 @@ def reason_of(plan: Plan) -> str:
         return "InvalidPolicy"
     if not plan.auto_upgrade:
         return "UpToDate" if counts.up_to_date == counts.total else "Paused"
-    if _stops_a_part(plan):
+    if reasons[Reason.NEW_DRIVER_FAILS] and _stops_a_part(plan):
         reasons[Reason.NEW_DRIVER_FAILS] = 0
     if stopped := next((told for held, told in _STOPS.items() if reasons[held]), ""):
         return stopped
@@ -195,8 +195,9 @@ def staged(counts: Counts) -> str:
 def _under_way(plan: Plan) -> bool:
     """Tell whether a node is under way, before or after this plan: between two nodes a rollout is not blocked."""
     every = plan.nodes.values()
-    moving = any((status.state in IN_PROGRESS or status.before in IN_PROGRESS) and not status.quarantined for status in every)
-    return moving or any(map(_is_announced, every))
+    return (any(status.state in IN_PROGRESS and not status.quarantined for status in every)
+            or any(status.before in IN_PROGRESS and not status.quarantined for status in every)
+            or any(map(_is_announced, every)))
 
 
 def _is_announced(status: NodeStatus) -> bool:
