@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 from gpuward.model.actions import Action, PatchStatus
 from gpuward.model.driver import ANEW, going
 from gpuward.model.snapshot import Snapshot, Untaken
 from gpuward.model.stuck import stuck_pod
-from gpuward.model.views import DaemonSetView, PolicyView, Ref
+from gpuward.model.views import DaemonSetView, PodView, PolicyView, Ref
 from gpuward.operands.changes import Prepared, is_applied, is_missing, is_to_be_written
 from gpuward.operands.readiness import waits_for
 from gpuward.operands.state import OperandState, ref_of
@@ -61,6 +62,7 @@ def waiting_states(states: Iterable[OperandState], snapshot: Snapshot, prepared:
     is not ready, or is there and not as it was `prepared`: it may not be written, or waits for nodes.
     """
     daemonsets = {ds.name: ds for ds in snapshot.daemonsets if ds.namespace == snapshot.namespace}
+    owned = cache(partial(_pods_by_owner, snapshot))
     waiting: dict[str, str] = {}
     for state in states:
         if missing := missing_objects([state], snapshot):
@@ -72,18 +74,26 @@ def waiting_states(states: Iterable[OperandState], snapshot: Snapshot, prepared:
             # Not a list: most DaemonSets need no look at their pods.
             pods = (pod for pods in snapshot.pods.values() for pod in pods if pod.namespace == snapshot.namespace)
             if why := waits_for(daemonsets.get(name), pods, snapshot.revisions, snapshot.nodes.values()):
-                waiting[state.name] = f"{name}: {why}{_stuck(daemonsets.get(name), snapshot)}"
+                waiting[state.name] = f"{name}: {why}{_stuck(daemonsets.get(name), owned)}"
     for one in prepared:
         if behind := unapplied([one], snapshot):
             waiting.setdefault(one.state, behind)
     return waiting
 
 
-def _stuck(daemonset: DaemonSetView | None, snapshot: Snapshot) -> str:
+def _pods_by_owner(snapshot: Snapshot) -> dict[str, list[PodView]]:
+    found: dict[str, list[PodView]] = {}
+    for pods in snapshot.pods.values():
+        for pod in pods:
+            if pod.owner is not None:
+                found.setdefault(pod.owner.uid, []).append(pod)
+    return found
+
+
+def _stuck(daemonset: DaemonSetView | None, owned: Callable[[], Mapping[str, Sequence[PodView]]]) -> str:
     if daemonset is None:
         return ""
-    own = (pod for pods in snapshot.pods.values() for pod in pods if pod.is_owned_by(daemonset.uid))
-    stuck = stuck_pod(own)
+    stuck = stuck_pod(owned().get(daemonset.uid, ()))
     return f" ({stuck})" if stuck is not None and stuck.in_trouble else ""
 
 
