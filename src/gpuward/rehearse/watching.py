@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from gpuward import names
@@ -49,7 +48,7 @@ class _Node:
         self.spans: list[Span] = []
         self.phase: Phase | None = None
         self.since = 0.0
-        self._hold: Hold | None = None
+        self.waits_for: Hold | None = None
         self.held: tuple[str, str] | None = None
         self.held_since = 0.0
         self.waited: dict[tuple[str, str], float] = {}
@@ -63,11 +62,11 @@ class _Node:
             self.spans.append(Span(self.phase, self.since, at))
         self.phase, self.since = phase, at
 
-    def plan(self, up_to_date: bool, bare: Callable[[], bool], at: float) -> None:
-        """Take whether it has the driver that it should have, and whether it is `bare`, without a driver pod that is ready. Where
-        it gets its first one, no label tells of that; one that waits for another driver has one, and nothing happens to it.
+    def plan(self, behind: bool, up_to_date: bool, at: float) -> None:
+        """Take whether it has the driver that it should have, and whether it is `behind`: it lacks that, and was without a driver
+        pod that is ready since. Where it gets its first one, no label tells of that; one that waits for another driver has one,
+        and nothing happens to it.
         """
-        behind = not up_to_date and (self.is_behind or bare())
         if self.started is None and self.is_behind and up_to_date:
             self.done = at
             self.enter(Phase.DONE, at)
@@ -77,9 +76,9 @@ class _Node:
 
     def hold(self, hold: Hold | None, at: float) -> None:
         """Take what the node waits for from now on."""
-        if hold is self._hold:
+        if hold is self.waits_for:
             return
-        self._hold = hold
+        self.waits_for = hold
         key = (str(hold.reason), _whom(hold)) if hold is not None else None
         if key is not None and hold is not None:
             self.said[key] = hold
@@ -144,12 +143,18 @@ class Watching:
         if seen.decision is None:
             return
         self.plan, self.snapshot, self.drivers, self.at = seen.decision, seen.snapshot, seen.policies, seen.at
+        at = seen.at - self.began
         for name, status in self.plan.nodes.items():
-            if (node := self._nodes.get(name)) is not None:
+            if (node := self._nodes.get(name)) is None:
+                continue
+            if status.hold is not node.waits_for:
                 held = node.held
-                node.hold(status.hold, seen.at - self.began)
+                node.hold(status.hold, at)
                 self.moved = seen.at if held != node.held else self.moved
-                node.plan(status.up_to_date, partial(self._is_bare, name, seen.snapshot), seen.at - self.began)
+            # Most nodes have their driver, or wait with the one that they have: nothing becomes of them.
+            behind = not status.up_to_date and (node.is_behind or self._is_bare(name, seen.snapshot))
+            if behind or node.is_behind:
+                node.plan(behind, status.up_to_date, at)
 
     def _is_bare(self, name: str, snapshot: Snapshot) -> bool:
         """Tell whether a node has no driver pod that is ready; asked anew only where its pods are others than before."""
