@@ -38,7 +38,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.ABORTED: "the rollout of this driver was aborted by {by} at {at}: `{command}` lets it go on, and another driver "
     "starts anew",
     Reason.PLAN_DIFFERS: "no node starts, as the rollout is not the one of the plan that was approved of: {difference} "
-    "({differences:difference|differences}); see `gpuward plan --check`",
+    "({differences:difference|differences}); see `gpuward plan --check FILE`",
     Reason.WAVE_FAILED: "no later wave starts: {failed} of {total} nodes of wave {wave} failed ({nodes}) and {limit} may; see "
     "`gpuward explain`, then `gpuward resume`, or `gpuward promote`",
     Reason.WAVE_EMPTY: "no later wave starts: wave {wave} had begun, and has no node any more; label another one {labels}, "
