@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuward import names
 from gpuward.model.actions import Action, EvictPod, PatchNode
 from gpuward.model.opportunities import IdleAwaited, OpportunisticSettings
 from gpuward.model.plan import Hold
@@ -54,6 +56,21 @@ def test_a_start_within_the_millisecond_that_is_remembered_writes_nothing() -> N
     policy = build.policy(rollout=RolloutSettings(opportunistic=SETTINGS))
     before = decide(snapshot, policy, build.NOW).actions
     assert decide(msgspec.structs.replace(snapshot, watched_since=idle + 0.0004), policy, build.NOW).actions == before
+
+
+@pytest.mark.parametrize("state", [State.UPGRADE_REQUIRED, State.FAILED])
+def test_time_begins_anew_where_the_setting_was_away_meanwhile(state: State) -> None:
+    failed = State.DRAIN_REQUIRED if state is State.FAILED else None
+    record = build.record(state, target="560", waiting=ASKED, since=ASKED, failed=failed)
+    pods = [build.driver_pod(), build.gpu_pod()]
+    snapshot = build.cluster([build.node(state=state, labels={names.UPGRADE_SKIP: "true"}, remembers=record)], pods)
+    plan = decide(snapshot, build.policy(), build.NOW)
+    forgotten = world.apply(snapshot, plan.actions, build.NOW).nodes["n0"].record
+    assert forgotten is not None
+    assert forgotten.waiting == 0.0
+    assert decide(world.apply(snapshot, plan.actions, build.NOW), build.policy(), build.NOW).actions == ()
+    kept = decide(snapshot, build.policy(rollout=RolloutSettings(opportunistic=SETTINGS)), build.NOW)
+    assert not [action for action in kept.actions if isinstance(action, PatchNode)]
 
 
 def test_the_record_keeps_both_times() -> None:

@@ -178,6 +178,11 @@ class History:
             at = then
         return values, at
 
+    def wanted_at(self, field: str, at: float) -> Any:
+        """Return what a field of the RolloutPolicy had at a time."""
+        before = [spec for (_, spec), then in zip(self._settings, self._settings_at, strict=True) if then <= at]
+        return before[-1].get(field) if before else None
+
     def setting(self, field: str) -> tuple[Any, int, float]:
         """Return what a field of the RolloutPolicy has, and since which version and which time it has that."""
         value, since = self._settings[-1][1].get(field), len(self._settings) - 1

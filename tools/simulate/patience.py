@@ -91,6 +91,8 @@ def forbidden_before_idle(pod: Object, node: str, process: Process, world: Simul
     if any(each.writer is None and each.in_progress for each in watch.history.sights(node) if each.version > seen.version):
         return None
     values, first = watch.history.wanted_since("opportunistic")
+    if memory.waiting and watch.history.wanted_at("opportunistic", memory.waiting):
+        first = min(first, memory.waiting)  # no process saw the setting away: it would have forgotten
     began = max(seen.at, first)
     left = began + min(seconds(each["until"]) for each in values) - world.now()
     if left <= 0 or pod["status"].get("phase") in ("Succeeded", "Failed"):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from gpuward.model.opportunities import IdleAwaited
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.states import State
 from gpuward.upgrade.fleet import Candidate, Fleet
 from gpuward.upgrade.progress import NodeProgress
+
+_STARTS: Final = (State.UPGRADE_REQUIRED, State.FAILED)
 
 
 def idle_awaited(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
@@ -26,9 +31,20 @@ def idle_awaited(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold |
     return Hold(told, node.record.since, ready)
 
 
+def waits_no_longer(path: NodeProgress, policy: UpgradePolicy) -> NodeProgress:
+    """Forget since when a node has waited where nodes do so no more: once they are to again, all of their time is before them."""
+    if policy.rollout.opportunistic is not None or not path.node.record.waiting or path.node.state not in _STARTS:
+        return path
+    return _waiting_since(path, 0.0)
+
+
 def begins_to_wait(path: NodeProgress, now: float) -> NodeProgress:
     """Let the time begin of a node that waits for nothing but its GPUs, or for what goes on beside that: so long as it may not
     start in any case, as an earlier wave is not done, it has all of it before it.
     """
-    record = msgspec.structs.replace(path.node.record, waiting=now)
+    return _waiting_since(path, now)
+
+
+def _waiting_since(path: NodeProgress, at: float) -> NodeProgress:
+    record = msgspec.structs.replace(path.node.record, waiting=at)
     return msgspec.structs.replace(path, node=msgspec.structs.replace(path.node, record=record), adopted=True)
