@@ -22,7 +22,7 @@ from gpuward.cli.leader import Leader
 from gpuward.cli.look import Look, Picture
 from gpuward.cli.overview import headline
 from gpuward.cli.podwords import words_of
-from gpuward.cli.readiness import words_of_readiness
+from gpuward.cli.readiness import words_of_readiness, words_of_scheduler
 from gpuward.cli.status import Choice, as_json, screen
 from gpuward.cli.terminal import styled
 from gpuward.cli.view import Row, node_rows
@@ -85,7 +85,8 @@ async def explanation_of(stage: Stage, node: str) -> Explanation:
         found = explained(picture, node)
     client = Client(stage.sandbox.transport())
     said = await words_of(client, picture.snapshot, node)
-    notes = (*found.notes, *await words_of_readiness(client, found.node))
+    notes = (*found.notes, *await words_of_readiness(client, found.node),
+             *await words_of_scheduler(client, picture.snapshot, node))
     cordoner = await cordoned_by(client, found.node, found.cordon)
     return msgspec.structs.replace(
         with_event(found, await last_event(client, node)), said=said, notes=notes, cordoned_by=cordoner)

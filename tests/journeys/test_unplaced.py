@@ -58,6 +58,8 @@ def test_a_driver_pod_that_finds_no_place_takes_the_corrected_template(owner: st
         await stage.until(lambda: stage.hold("gpu-1") == "DriverUnplaced")
         (lost,) = unplaced(stage)
         told = await explanation_of(stage, "gpu-1")
+        assert any(note.startswith(f"the scheduler finds no node for driver pod {lost}: ") and "Insufficient cpu" in note
+                   for note in told.notes)
         assert told.status is not None
         assert told.status.hold is not None
         assert sentence(told.status.hold) == f"waits until driver pod {lost} finds a place on this node (Unschedulable)"

@@ -24,7 +24,7 @@ from gpuward.cli.leavingpods import LeavingPod
 from gpuward.cli.look import Look, Picture
 from gpuward.cli.overview import REMEMBERED
 from gpuward.cli.podwords import PodWords, words_of
-from gpuward.cli.readiness import words_of_readiness
+from gpuward.cli.readiness import words_of_readiness, words_of_scheduler
 from gpuward.cli.terminal import console, printable, say_json, say_sentence, styled
 from gpuward.cli.view import age
 from gpuward.cli.wrapping import wrapped_command
@@ -81,7 +81,8 @@ async def _explain(name: str, kubeconfig: str | None, context: str | None, names
                 raise unknown_node(name, list(picture.snapshot.nodes))
             found = explained(picture, name, knows_budgets=look.knows_budgets)
             found = with_event(found, await last_event(client, name))
-            notes = (*found.notes, *await words_of_readiness(client, found.node), *await refused_pods(client, picture, name))
+            notes = (*found.notes, *await words_of_readiness(client, found.node), *await refused_pods(client, picture, name),
+                     *await words_of_scheduler(client, picture.snapshot, name))
             found = msgspec.structs.replace(
                 found, notes=notes, said=await words_of(client, picture.snapshot, name),
                 cordoned_by=await cordoned_by(client, found.node, found.cordon),

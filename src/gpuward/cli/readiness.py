@@ -1,4 +1,6 @@
-"""What a node says of itself that is not Ready, or is short of something: the operator reads no more of it than that."""
+"""What a node says of itself that is not Ready, or is short of something, and the scheduler of a driver pod without a node: the
+operator reads no more of it than that.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,8 @@ from typing import Any, Final
 from gpuward.errors import ApiError, Unreachable
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client
+from gpuward.model.driver import is_driver_pod
+from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView
 
 _SHORTAGES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure")
@@ -31,3 +35,18 @@ def _told(condition: Mapping[str, Any]) -> str:
     why = ": ".join(filter(None, (condition.get("reason"), condition.get("message")))) or "it gives no reason"
     since = condition.get("lastTransitionTime") or "an unknown time"
     return f"its condition {condition['type']} is {condition['status']} since {since}: {why}"
+
+
+async def words_of_scheduler(client: Client, snapshot: Snapshot, node: str) -> tuple[str, ...]:
+    """Return why no place is found for a node's driver pod; nothing where it has one, or cannot be read."""
+    pods = (pod for pod in snapshot.pods.get("", ()) if pod.meant_for == node)
+    pod = next((pod for pod in pods if is_driver_pod(pod, snapshot.namespace)), None)
+    if pod is None:
+        return ()
+    try:
+        body = (await client.get(resources.PODS, pod.name, pod.namespace)).object()
+    except (ApiError, Unreachable):
+        return ()
+    conditions = (body.get("status") or {}).get("conditions") or ()
+    return tuple(f"the scheduler finds no node for driver pod {pod.name}: {one['message']}" for one in conditions
+                 if one.get("type") == "PodScheduled" and one.get("status") != "True" and one.get("message"))
