@@ -43,7 +43,8 @@ ADVICE: Final[dict[Reason, Advice]] = {
     Reason.DRIVER_ORPHANED: Advice(
         Act.WISH, "The driver pod belongs to no DaemonSet, as after a deletion with `--cascade=orphan`. It runs on and serves.",
         "Nothing, while upgrades are on: another one takes its place when the node is upgraded. While they are off, deleting the "
-        "pod replaces it at once, under whatever uses its driver."),
+        "pod replaces it at once, under whatever uses its driver. Where no ClusterPolicy is in force nothing takes its place: "
+        "delete it where the driver is to go."),
     Reason.TEMPLATE_SETTLING: Advice(
         Act.NO, "The DaemonSet has just got a new template, or settings of the driver have just been changed. The DaemonSet's "
         "controller has not made a revision of the template yet, or the change was made less than 3 seconds ago: nobody starts "
