@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from gpuward.model.plan import NodeStatus
@@ -50,5 +51,8 @@ def test_nodes_of_one_nvidia_driver_do_not_wait_for_those_of_another(pool: str, 
     (Group.STOPPED, 1, "1 stopped (1 Skipped)"),
 ])
 def test_one_node_is_told_of_in_the_singular(group: Group, nodes: int, told: str) -> None:
+    """Nor is it one of several."""
     reports = [NodeReport(f"n{number}", group, "upgrade-required", reason="Skipped") for number in range(nodes)]
     assert str(group_reports(reports)[-1]) == told
+    reports = [msgspec.structs.replace(report, cordoned=True) for report in reports]
+    assert str(group_reports(reports)[-1]) == f"{told}, {'2 of them ' if nodes == 2 else ''}cordoned by somebody else"

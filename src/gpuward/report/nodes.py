@@ -134,7 +134,8 @@ class GroupReport(msgspec.Struct, frozen=True):
         told = _OF_ONE.get(self.group, _WORDS[self.group]) if self.nodes == 1 else _WORDS[self.group]
         words = f"{self.group}: {NOTHING_GOES_ON}" if idle else f"{self.group} {self.note}" if self.note else told
         named = ", ".join(f"{count} {reason}" for reason, count in self.reasons)
-        cordoned = f", {self.cordoned} of them cordoned by somebody else" if self.cordoned else ""
+        which = f"{self.cordoned} of them " if self.nodes > 1 else ""
+        cordoned = f", {which}cordoned by somebody else" if self.cordoned else ""
         return f"{self.nodes} {words}" + (f" ({named})" if named else "") + cordoned
 
 
