@@ -32,6 +32,7 @@ async def evict_pod(world: World, action: EvictPod) -> None:
     """
     cluster, ref = world.cluster, action.pod
     key, going = (ref.namespace, ref.name), cluster.going(ref)
+    budgets = cluster.room.over(cluster.pods.get(key), cluster.budgets.values())
     try:
         await to_its_end(cluster.client.evict(ref.name, ref.namespace, uid=ref.uid))
     except errors.NotFound:
@@ -44,6 +45,7 @@ async def evict_pod(world: World, action: EvictPod) -> None:
         raise
     else:
         cluster.accepted(ref, going, world.clock.now())
+        cluster.room.take(budgets)
         cluster.pods.overlay(key, ref.uid, _as_deleting, lambda pod: pod.deleting)
 
 

@@ -26,6 +26,7 @@ from gpuward.kube.lingering import RolloutPolicies
 from gpuward.kube.maintenances import Maintenances
 from gpuward.kube.memory import Going, Memory
 from gpuward.kube.resources import GVR
+from gpuward.kube.room import TakenRoom
 from gpuward.kube.untaken import UntakenWrites
 from gpuward.kube.watcher import Subscribers, Watcher, only_counts
 from gpuward.model.analysis import Measured
@@ -77,17 +78,16 @@ class Cluster:
         self._applied: dict[tuple[str, str, str], Applied] = {}
         self._memory = Memory()
         self.untaken = UntakenWrites(self._memory, self.touch)
+        self.room = TakenRoom(self.touch)
         self._refused: dict[GVR, str] = {}  # why a resource cannot be followed now
         self.maintenances = Maintenances(self.nodes, self.rollout_policies, self._follow_too, self._refused)
         self._late: dict[tuple[str, str], float] = {}  # since when loops wait for an answer, by the loop and the lane
-        self.grants: Mapping[str, str] | None = None
-        """The ledger of admissions, where one is kept. Change it through `granted`."""
+        self.grants: Mapping[str, str] | None = None  # the ledger of admissions, where one is kept; `granted` changes it
         self._inherited: frozenset[str] = frozenset()
         self.watched_since = 0.0  # since when this process leads
         self._on_node: dict[str, tuple[PodView, ...]] = {}
         self._regroup: set[str] = set()
-        self._snapshot: Snapshot | None = None
-        """The last one, while nothing has changed since."""
+        self._snapshot: Snapshot | None = None  # the last one, while nothing has changed since
         self._random = random
         self._report = report
         self._subscribers = Subscribers()
@@ -234,7 +234,7 @@ class Cluster:
             namespace=self.namespace, nodes=self.nodes.copy(), pods=dict(self._on_node),
             staging_on=memory.staging_on, daemonsets=tuple(self.daemonsets.values()), revisions=tuple(self.revisions.values()),
             # Those that were seen before the right was taken away may be gone.
-            budgets=tuple(self.budgets.values()) if BUDGETS not in memory.forbidden else (),
+            budgets=self.room.left(self.budgets.values()) if BUDGETS not in memory.forbidden else (),
             policies=oldest_first(self.policies.values()), drivers=oldest_first(self.drivers.values()),
             rollout_policies=self.rollouts.views(), departed=memory.departed(self.daemonsets.values()), evicted=memory.evicted,
             owned=owned_views(self.owned, self.daemonsets.values()), applied=dict(self._applied), refusals=dict(memory.refusals),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
 from types import MappingProxyType
 
@@ -13,6 +14,7 @@ from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS
+from gpuward.model.views import Ref
 from gpuward.model.waits import Undecided
 from gpuward.model.waves import Aborted
 from gpuward.upgrade.comers import goes_to, growth_limit_there, wave_limit_there, waves_there, windows_there
@@ -41,6 +43,8 @@ class Fleets:
         self._found = {policy.driver: (policy, fleet) for policy, fleet in found}
         if counted:
             return
+        if len(self._found) > 1 and (claims := sum((Counter(fleet.claims) for _, fleet in self._found.values()), Counter())):
+            self._set_claims(claims)
         if len(self._found) > 1 and any(policy.rollout.domains is not None for policy, _ in self._found.values()):
             uses = {driver: fleet.domains for driver, (_, fleet) in self._found.items()}
             for driver, use in uses.items():
@@ -85,7 +89,9 @@ class Fleets:
 
     def admit(self, node: NodeFacts, policy: UpgradePolicy, *, announced: bool = False) -> None:
         """Count one more node of a policy as under way, and where it goes; or keep a place for one that is given notice."""
-        self._found[policy.driver] = policy, self.of(policy).admitted(node, announced=announced)
+        self._found[policy.driver] = policy, (fleet := self.of(policy).admitted(node, announced=announced))
+        if len(self._found) > 1:
+            self._set_claims(fleet.claims)
         there = self._destination(node, policy)
         if there is not None:
             limits, fleet = there
@@ -113,6 +119,11 @@ class Fleets:
         if trouble is None:
             return None
         return Hold(Undecided(f"NVIDIADriver {owner}, to which it goes: {trouble}"), node.record.since)
+
+    def _set_claims(self, claims: Mapping[Ref, int]) -> None:
+        """Let all know what pods of nodes under way claim of the budgets over them, whosever nodes these are."""
+        self._found = {driver: (policy, msgspec.structs.replace(fleet, claims=claims))
+                       for driver, (policy, fleet) in self._found.items()}
 
     def _set_domains(self, driver: str, use: DomainUse) -> None:
         policy, fleet = self._found[driver]
