@@ -24,6 +24,7 @@ from gpuward.operands.changes import Prepared, changes, prepare
 from gpuward.operands.cluster import cluster_facts, running_drivers
 from gpuward.operands.driver.kernels import homeless, is_left_behind, left_daemon_sets, removal, stale_driver_daemon_sets
 from gpuward.operands.driver.switched_off import switched_off, while_needed
+from gpuward.operands.driver.tolerating import no_longer_tolerated
 from gpuward.operands.driver.unwanted import ending
 from gpuward.operands.facts import ClusterFacts
 from gpuward.operands.nvidiadriver.status import NOT_APPLIED
@@ -113,13 +114,15 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
         states, prepared = _render(active, active.valid, facts, images, memory)
     except PolicyError as problem:
         return told(invalid([problem]), rollout)
+    at_once = active.upgrades.rollout.remove_at_once
+    if not at_once and (lacking_one := no_longer_tolerated(prepared, snapshot, "spec.daemonsets.tolerations")) is not None:
+        return told(invalid([lacking_one]), rollout)
     left = active.valid.spec.driver.is_left_to_nvidia_drivers
     rendered, prepared = prepared, by_host(prepared, snapshot)
     waiting = (waiting_states(states, snapshot, prepared) | told_of_hosts(rendered, snapshot)
                | waits_for_hosts(states, snapshot))
     behind = not_applied(active.valid, states, prepared, snapshot)
     emptying = frozenset({view.uid} if active.valid.spec.driver.is_upgraded else ())
-    at_once = active.upgrades.rollout.remove_at_once
     gone = _stale(active.valid, states, view, snapshot, at_once=at_once)
     gone += _taken_back(active.valid, snapshot) if not behind else []
     stays = refused_to_go(gone, snapshot)

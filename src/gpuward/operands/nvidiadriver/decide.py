@@ -19,6 +19,7 @@ from gpuward.operands.changes import Prepared, changes, prepare
 from gpuward.operands.cluster import cluster_facts, running_drivers
 from gpuward.operands.decide import awaits_labels
 from gpuward.operands.driver.pod import STARTUP_PROBE
+from gpuward.operands.driver.tolerating import no_longer_tolerated
 from gpuward.operands.facts import ClusterFacts
 from gpuward.operands.nvidiadriver import status as verdicts
 from gpuward.operands.nvidiadriver.departing import departing, departing_hosts, outliving, superseded_hosts
@@ -100,7 +101,9 @@ def _decided(snapshot: Snapshot, policies: PoliciesInForce, images: Mapping[str,
     found = {each.view.name: verdict for each in policies.active if (verdict := _refusal(each, policies)) is not None}
     able = [each for each in policies.active if each.view.name not in found and snapshot.references.known_for(each.view)]
     nodes = placed_nodes(snapshot, policies.placing)
-    rendered = {each.view.name: _render(each, policies, snapshot, nodes, images, memory) for each in able}
+    at_once = policy.upgrades.rollout.remove_at_once
+    rendered = {each.view.name: _tolerating(_render(each, policies, snapshot, nodes, images, memory), snapshot, at_once=at_once)
+                for each in able}
     for each in (each for each in policies.active if _is_in_conflict_alone(each, policies, snapshot)):
         beside = _render(each, policies, snapshot, nodes, images, memory).state.error
         found[each.view.name] = verdicts.and_failed(found[each.view.name], NAME, beside)
@@ -187,6 +190,12 @@ def _render(each: ActiveDriver, policies: PoliciesInForce, snapshot: Snapshot, n
         known = (key, Rendered(state, prepare([outliving(state, *outlives)], each.view.ref, KIND)))
         memory.rendered[each.view.name] = known
     return known[1]
+
+
+def _tolerating(made: Rendered, snapshot: Snapshot, *, at_once: bool) -> Rendered:
+    """Return what is rendered, or what is wrong with it where it would take drivers from under pods by a taint."""
+    problem = None if at_once else no_longer_tolerated(made.prepared, snapshot, "spec.tolerations")
+    return made if problem is None else Rendered(OperandState(NAME, enabled=True, error=problem), ())
 
 
 def _outlives(each: ActiveDriver, policies: PoliciesInForce) -> tuple[Ref | None, str]:

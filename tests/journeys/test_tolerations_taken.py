@@ -1,0 +1,73 @@
+"""Tolerations that are taken from drivers while a node has the taint: its driver pod would go at once, whatever uses it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpuward import names
+from gpuward.kube import resources
+from gpuward.model.states import State
+from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
+from kubesandbox.builders import deployment
+from kubesandbox.sim.objects import is_ready
+from kubesandbox.timeloop import run_virtual
+from tests.journeys.stage import Stage, gpu_template, playing
+from tests.journeys.test_nvidiadriver import condition, make, nvidia_driver, set_driver
+
+USUAL = [{"key": names.GPU_TAINT, "operator": "Exists", "effect": "NoSchedule"}]
+WIDE = [*USUAL, {"key": "dedicated", "operator": "Equal", "value": "gpu", "effect": "NoExecute"}]
+
+
+async def used_behind_a_taint(stage: Stage) -> None:
+    """Give two nodes a taint that operands tolerate, and one of them a GPU pod that does, too."""
+    for node in ("gpu-1", "gpu-2"):
+        taint = {"key": "dedicated", "value": "gpu", "effect": "NoExecute"}
+        await stage.user.patch_merge(resources.NODES, node, {"spec": {"taints": [taint]}})
+    template = gpu_template("training")
+    template["spec"] |= {"nodeSelector": {"kubernetes.io/hostname": "gpu-1"}, "tolerations": [{"operator": "Exists"}]}
+    stage.sandbox.apply(deployment("training", WORKLOAD_NAMESPACE, 1, template))
+    await stage.until(lambda: sum(map(is_ready, stage.workload_pods("training"))) == 1)
+
+
+def driver_pods(stage: Stage) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in stage.pods()
+            if pod["metadata"]["labels"].get(names.COMPONENT_LABEL) == names.DRIVER_COMPONENT}
+
+
+def told(stage: Stage, mode: str) -> str:
+    return condition(stage, "all")[2] if mode == "NVIDIADriver" else str(stage.condition()["message"])
+
+
+@pytest.mark.parametrize("mode", ["ClusterPolicy", "NVIDIADriver"])
+def test_no_driver_pod_goes_by_a_toleration_that_is_taken_while_pods_use_it(mode: str) -> None:
+    async def tolerate(stage: Stage, wanted: list[dict[str, Any]]) -> None:
+        if mode == "NVIDIADriver":
+            await set_driver(stage, "all", {"tolerations": wanted})
+        else:
+            await stage.patch_policy("daemonsets/tolerations", wanted)
+
+    async def main() -> None:
+        async with playing(Stage(3)) as stage:
+            await stage.patch_policy("daemonsets/tolerations", WIDE)
+            if mode == "NVIDIADriver":
+                await make(stage, nvidia_driver("all", default=True, tolerations=WIDE))
+                await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+            await stage.installed()
+            await used_behind_a_taint(stage)
+            before = driver_pods(stage)
+            await tolerate(stage, USUAL)
+            await stage.rest(60)
+            assert driver_pods(stage) == before
+            field = "spec.tolerations" if mode == "NVIDIADriver" else "spec.daemonsets.tolerations"
+            assert f"{field}: " in told(stage, mode)
+            assert "tolerate dedicated=gpu:NoExecute as before: the driver pod of node gpu-1" in told(stage, mode)
+            await tolerate(stage, WIDE)
+            await stage.until(lambda: stage.all_are(State.DONE) and "tolerate" not in told(stage, mode), within=120)
+            await tolerate(stage, USUAL)
+            await stage.rest(30)
+            await stage.user.delete(resources.DEPLOYMENTS, "training", WORKLOAD_NAMESPACE)
+            await stage.until(lambda: len(driver_pods(stage)) == 1, within=300)
+
+    run_virtual(main)
