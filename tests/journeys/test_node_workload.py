@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuward import names
 from gpuward.kube import resources
 from gpuward.model.states import State
@@ -25,12 +27,12 @@ def torn(stage: Stage) -> list[str]:
             if one.tore and one.change in (DriverChange.UNLOADED, DriverChange.LEFT)]
 
 
-def run_machine(stage: Stage, name: str, node: str) -> None:
+def run_machine(stage: Stage, name: str, node: str, **spec: Any) -> None:
     """Create the pod of a virtual machine with a whole GPU."""
     gpu = {VM_RESOURCE: "1"}
     container = {"name": "compute", "image": "registry.example/launcher:1", "resources": {"limits": gpu, "requests": gpu}}
     stage.sandbox.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": WORKLOAD_NAMESPACE,
-                         "labels": {"app": name}}, "spec": {"nodeName": node, "containers": [container]}})
+                         "labels": {"app": name}}, "spec": {"nodeName": node, "containers": [container], **spec}})
 
 
 def runs(stage: Stage, name: str) -> bool:

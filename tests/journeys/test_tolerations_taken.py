@@ -10,21 +10,28 @@ from gpuward import names
 from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
+from gpuward.sandbox.hosts import VM_RESOURCE
 from kubesandbox.builders import deployment
 from kubesandbox.sim.objects import is_ready
 from kubesandbox.timeloop import run_virtual
-from tests.journeys.stage import Stage, gpu_template, playing
+from tests.journeys.stage import Stage, gpu_template, on_stage, playing
+from tests.journeys.test_node_workload import run_machine, runs
 from tests.journeys.test_nvidiadriver import condition, make, nvidia_driver, set_driver
 
 USUAL = [{"key": names.GPU_TAINT, "operator": "Exists", "effect": "NoSchedule"}]
 WIDE = [*USUAL, {"key": "dedicated", "operator": "Equal", "value": "gpu", "effect": "NoExecute"}]
 
 
+async def taint(stage: Stage, *nodes: str) -> None:
+    """Give nodes a taint that operands tolerate."""
+    for node in nodes:
+        wanted = {"key": "dedicated", "value": "gpu", "effect": "NoExecute"}
+        await stage.user.patch_merge(resources.NODES, node, {"spec": {"taints": [wanted]}})
+
+
 async def used_behind_a_taint(stage: Stage) -> None:
-    """Give two nodes a taint that operands tolerate, and one of them a GPU pod that does, too."""
-    for node in ("gpu-1", "gpu-2"):
-        taint = {"key": "dedicated", "value": "gpu", "effect": "NoExecute"}
-        await stage.user.patch_merge(resources.NODES, node, {"spec": {"taints": [taint]}})
+    """Give two nodes the taint, and one of them a GPU pod that tolerates it."""
+    await taint(stage, "gpu-1", "gpu-2")
     template = gpu_template("training")
     template["spec"] |= {"nodeSelector": {"kubernetes.io/hostname": "gpu-1"}, "tolerations": [{"operator": "Exists"}]}
     stage.sandbox.apply(deployment("training", WORKLOAD_NAMESPACE, 1, template))
@@ -34,6 +41,11 @@ async def used_behind_a_taint(stage: Stage) -> None:
 def driver_pods(stage: Stage) -> set[str]:
     return {pod["metadata"]["uid"] for pod in stage.pods()
             if pod["metadata"]["labels"].get(names.COMPONENT_LABEL) == names.DRIVER_COMPONENT}
+
+
+def vfio_managers(stage: Stage) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in stage.pods() for owner in pod["metadata"].get("ownerReferences", ())
+            if owner["name"] == names.VFIO_MANAGER_APP}
 
 
 def told(stage: Stage, mode: str) -> str:
@@ -71,3 +83,19 @@ def test_no_driver_pod_goes_by_a_toleration_that_is_taken_while_pods_use_it(mode
             await stage.until(lambda: len(driver_pods(stage)) == 1, within=300)
 
     run_virtual(main)
+
+
+@on_stage(gpu_nodes=2)
+async def test_no_vfio_manager_goes_so_under_a_virtual_machine(stage: Stage) -> None:
+    await stage.patch_policy("daemonsets/tolerations", WIDE)
+    await stage.patch_policy("sandboxWorkloads", {"enabled": True, "defaultWorkload": "vm-passthrough"})
+    await stage.until(lambda: int(stage.node("gpu-1")["status"]["allocatable"].get(VM_RESOURCE, 0)))
+    await taint(stage, "gpu-1")
+    run_machine(stage, "vm", "gpu-1", tolerations=[{"operator": "Exists"}])
+    await stage.until(lambda: runs(stage, "vm"))
+    before = vfio_managers(stage)
+    assert len(before) == 2
+    await stage.patch_policy("daemonsets/tolerations", USUAL)
+    await stage.rest(60)
+    assert vfio_managers(stage) == before
+    assert "tolerate dedicated=gpu:NoExecute as before: the driver pod of node gpu-1" in told(stage, "ClusterPolicy")

@@ -7,11 +7,13 @@ from typing import Final
 
 import msgspec
 
+from gpuward import names
 from gpuward.errors import PolicyError
-from gpuward.model.driver import comes_with_driver, driver_daemonsets, heeds_variable, spares_default_runtime, uses_driver
+from gpuward.model.driver import heeds_variable, is_driver_daemonset, is_hosts_daemonset, spares_default_runtime
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.taints import Taint, Toleration
 from gpuward.model.views import DaemonSetView
+from gpuward.model.workloads import uses_gpus
 from gpuward.operands.changes import Prepared
 
 _DRIVES_OUT: Final = "NoExecute"
@@ -20,7 +22,7 @@ _DRIVES_OUT: Final = "NoExecute"
 
 def no_longer_tolerated(prepared: Iterable[Prepared], snapshot: Snapshot, field: str) -> PolicyError | None:
     """Refuse tolerations, which `field` has, that lack one by which a driver pod is where pods use its driver."""
-    there = {ds.name: ds for ds in driver_daemonsets(snapshot) if not ds.deleting}
+    there = {ds.name: ds for ds in snapshot.daemonsets if not ds.deleting and _brings_driver(ds, snapshot.namespace)}
     for one in prepared:
         for obj in one.objects:
             if obj.key[0] != "DaemonSet" or (ds := there.get(obj.ref.name)) is None:
@@ -32,6 +34,12 @@ def no_longer_tolerated(prepared: Iterable[Prepared], snapshot: Snapshot, field:
                     f"tolerate {taint} as before: the driver pod of node {node}, which has this taint, would be deleted at once "
                     f"under pod {user}; or take the taint or the pods away first"))
     return None
+
+
+def _brings_driver(ds: DaemonSetView, namespace: str) -> bool:
+    """Tell whether a DaemonSet brings a driver to nodes, for containers or for virtual machines."""
+    manages = ds.namespace == namespace and ds.name in (names.VGPU_MANAGER_APP, names.VFIO_MANAGER_APP)
+    return manages or is_driver_daemonset(ds, namespace) or is_hosts_daemonset(ds, namespace)
 
 
 def _driven_out(ds: DaemonSetView, wanted: tuple[Toleration, ...], snapshot: Snapshot) -> tuple[str, Taint, str] | None:
@@ -46,8 +54,7 @@ def _driven_out(ds: DaemonSetView, wanted: tuple[Toleration, ...], snapshot: Sna
         if not lost or not any(pod.is_owned_by(ds.uid) and not (pod.deleting or pod.finished) for pod in pods):
             continue
         variable = heeds_variable(node, spared)
-        users = sorted(str(pod.ref) for pod in pods if not comes_with_driver(pod, snapshot.namespace)
-                       and uses_driver(pod, snapshot.namespace, variable=variable))
+        users = sorted(str(pod.ref) for pod in pods if uses_gpus(pod, snapshot.namespace, variable=variable))
         if users:
             return node.name, lost[0], users[0]
     return None
