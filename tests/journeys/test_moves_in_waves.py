@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gpuward import names
 from gpuward.kube import resources
 from gpuward.model.explain import sentence
 from gpuward.model.states import IN_PROGRESS, State
@@ -30,6 +31,7 @@ async def going_under(stage: Stage, how: str, **settings: Any) -> None:
     await label_pools(stage, b=" ".join(NODES))
     await make(stage, nvidia_driver("b", ALL_AT_ONCE), nvidia_driver("default", ALL_AT_ONCE, default=True, version=NEW))
     await stage.until(lambda: stage.policy_status().get("state") == "ready" and stage.drivers() == [OLD])
+    stage.run_pod("training", "gpu-1", owned=True)
     await apply(stage, **settings)
     await stage.rest(10)
     if how == "deleted":
@@ -186,3 +188,18 @@ async def test_growth_does_not_go_by_an_earlier_rollout_where_they_come_from(sta
     await stage.until(lambda: all(stage.driver(node) == "600.10.01" for node in NODES) and stage.all_are(State.DONE), within=3600)
     most = most_under_way(stage)
     assert (most[0], most[1], max(most.values())) == (1, 2, 2)
+
+
+@HOW
+def test_no_notice_is_given_in_a_window_that_shuts_before_its_end(how: str) -> None:
+    @on_stage(gpu_nodes=4)
+    async def scenario(stage: Stage) -> None:
+        windows = [window(0, 600), window(3600, 7200)]
+        await going(stage, how, {"windows": windows, "notice": {"before": "15m"}})
+        await stage.rest(300)
+        assert names.NOTICE not in stage.node("gpu-1")["metadata"]["annotations"]
+        assert "too soon for a notice of 15 min" in sentence(stage.operator.plan.holds["gpu-1"])
+        await stage.until(lambda: names.NOTICE in stage.node("gpu-1")["metadata"]["annotations"], within=3600)
+        await stage.until(lambda: stage.drivers() == [NEW] and stage.all_are(State.DONE), within=3600)
+
+    scenario()

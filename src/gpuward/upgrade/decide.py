@@ -233,8 +233,9 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
     for judged in sets.in_order(sorted(waiting, key=order)):
         node, hold, name = judged.path.node, judged.hold, judged.before.node.name
         hold = hold or found.holding.held(node, fleets, policy, granted=name in granted)
-        hold = shut_for_notice(hold, node, fleets.of(policy), policy) if notices else hold
-        hold = hold or sets.held(judged) or held_by_notice(node, fleets.of(policy), policy)
+        windows = fleets.whose_windows(node, policy) if notices else None
+        hold = shut_for_notice(hold, node, policy, windows) if windows is not None else hold
+        hold = hold or sets.held(judged) or held_by_notice(node, fleets.of(policy), policy, windows)
         if hold is not None:
             reason = hold.reason
             in_turn = judged.hold is None and reason not in _ITS_OWN

@@ -63,6 +63,12 @@ class Fleets:
         """Return a policy's fleet, with what was admitted so far."""
         return self._found[policy.driver][1]
 
+    def whose_windows(self, node: NodeFacts, policy: UpgradePolicy) -> Fleet:
+        """Return the fleet in whose windows a node starts: with waves that where it goes."""
+        own = self.of(policy)
+        there = self._destination(node, policy) if node.node.name in own.waves.leaving else None
+        return own if there is None else msgspec.structs.replace(there[1], waves=there[1].waves_of_comers)
+
     def held_there(self, node: NodeFacts, policy: UpgradePolicy, *, granted: bool = False) -> Hold | None:
         """Return what holds a node of another policy back where it is moved to: those that come count as if they were there.
 

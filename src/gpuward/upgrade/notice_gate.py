@@ -65,23 +65,25 @@ def current_notice(node: NodeFacts, fleet: Fleet, policy: UpgradePolicy) -> Noti
     return None if is_old or notice.given > now + AGREEMENT else notice
 
 
-def held_by_notice(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
-    """Hold a node, that nothing else holds, until those have had their time whose pods are evicted from it."""
+def held_by_notice(node: Candidate, fleet: Fleet, policy: UpgradePolicy, windows: Fleet | None = None) -> Hold | None:
+    """Hold a node, that nothing else holds, until those have had their time whose pods are evicted from it. `windows` is the
+    fleet in whose windows it starts, where that is another one.
+    """
     if policy.rollout.notice is None:
         return None
     try:
-        return _held(node, fleet, policy)
+        return _held(node, fleet, policy, windows or fleet)
     except Exception as error:  # it is this node's trouble alone
         return undecided_for(node, error)
 
 
-def _held(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+def _held(node: Candidate, fleet: Fleet, policy: UpgradePolicy, windows: Fleet) -> Hold | None:
     settings, pods, now = policy.rollout.notice, pods_told(node, policy), fleet.now
     if settings is None or not pods:
         return None
     given = notice = current_notice(node, fleet, policy)
     if notice is None:
-        if (shut := _too_short(node, fleet, policy, settings.before)) is not None:
+        if (shut := _too_short(node, windows, policy, settings.before)) is not None:
             return shut
         notice = _new(node, settings.before, now)
     left = [pod for pod in pods if pod.acknowledged != notice.id]
@@ -97,13 +99,13 @@ def _held(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
     return Hold(NoticeUnanswered(notice.id, notice.begins, left[0].ref, len(left), len(pods)), notice.given)
 
 
-def shut_for_notice(hold: Hold | None, node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+def shut_for_notice(hold: Hold | None, node: Candidate, policy: UpgradePolicy, windows: Fleet) -> Hold | None:
     """Return what holds a node; where its windows are shut, until the next that is long enough for its notice, too."""
     settings = policy.rollout.notice
     if hold is None or hold.reason is not Reason.WINDOW_SHUT or settings is None:
         return hold
     try:
-        return (_too_short(node, fleet, policy, settings.before) if pods_told(node, policy) else None) or hold
+        return (_too_short(node, windows, policy, settings.before) if pods_told(node, policy) else None) or hold
     except Exception as error:  # it is this node's trouble alone
         return undecided_for(node, error)
 
