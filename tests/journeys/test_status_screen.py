@@ -14,6 +14,7 @@ from gpuward.cli.status import Choice, as_json, screen
 from gpuward.cli.waiting import Waiting, stopped, why_not
 from gpuward.errors import InputError, RolloutNotDone
 from gpuward.kube import resources
+from gpuward.model.reading import read_time
 from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
@@ -350,3 +351,16 @@ async def test_all_of_it_stays_readable_on_80_columns(stage: Stage) -> None:
     (pod,) = stage.pods(names.DRIVER_APP, "gpu-2")
     assert {pod["metadata"]["name"], "nvidia-device-plugin-mps-control-daemon", "nvidia-container-toolkit-daemonset"} <= words
     assert {line.split()[0] for line in lines if line.startswith("gpu-")} >= {"gpu-1", "gpu-2", "gpu-3"}
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_driver_that_was_replaced_by_hand_in_a_pause_is_up_to_date_since_then(stage: Stage) -> None:
+    await stage.installed()
+    await stage.patch_policy("driver/upgradePolicy/autoUpgrade", False)
+    await stage.upgrade_to(NEW)
+    await stage.rest(1800)
+    stage.sandbox.store.delete("pods", names.DEFAULT_NAMESPACE, stage.driver_pod("gpu-2")["metadata"]["name"])
+    await stage.until(lambda: stage.driver("gpu-2") == NEW, within=600)
+    await stage.rest(120)
+    (since,) = {one["since"] for one in (await status_of(stage))["nodes"] if one["name"] == "gpu-2"}
+    assert stage.clock.now() - read_time(since) < 300

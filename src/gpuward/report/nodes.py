@@ -10,6 +10,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.cordons import is_driver_managers
+from gpuward.model.driver import is_driver_pod
 from gpuward.model.explain import sentence
 from gpuward.model.plan import NodeStatus, Plan
 from gpuward.model.reasons import Reason
@@ -198,7 +199,7 @@ def _report(name: str, status: NodeStatus, snapshot: Snapshot | None, wanted: st
     managers = node is not None and is_driver_managers(node)
     loaded, doubtful = loaded_version(node, snapshot) if snapshot is not None and node is not None else ("", False)
     return NodeReport(
-        name, group, status.label, _since(status, group),
+        name, group, status.label, _since(status, group, _served_since(name, snapshot)),
         reason=str(hold.reason) if hold is not None else "",
         message=_attempt(status, node) + sentence(hold) if hold is not None else "",
         until=hold.until if hold is not None else None,
@@ -227,11 +228,22 @@ def shown_state(group: Group, label: str) -> str:
     return label or str(group)
 
 
-def _since(status: NodeStatus, group: Group) -> float:
-    """Return since when a node stands as it is shown; 0 where all that is known is its record, which tells of its state."""
+def _since(status: NodeStatus, group: Group, served: float) -> float:
+    """Return since when a node stands as it is shown; 0 where all that is known is its record, which tells of its state. While
+    upgrades are off it has no state, and a driver that somebody replaces changes no record: then its pod tells.
+    """
+    if group is Group.UP_TO_DATE and not status.label:
+        return max(status.since, served)
     if shown_state(group, status.label) == status.label or group in (Group.FAILED, Group.UP_TO_DATE):
         return status.since
     return status.hold.since if status.hold is not None and status.hold.since != status.since else 0.0
+
+
+def _served_since(name: str, snapshot: Snapshot | None) -> float:
+    """Return since when the driver pod of a node is ready; 0 where it has none."""
+    pods = snapshot.pods.get(name, ()) if snapshot is not None else ()
+    return max((pod.turned for pod in pods if snapshot is not None and is_driver_pod(pod, snapshot.namespace) and pod.ready),
+               default=0.0)
 
 
 def _attempt(status: NodeStatus, node: NodeView | None) -> str:
