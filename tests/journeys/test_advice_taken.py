@@ -272,3 +272,15 @@ async def test_a_driver_whose_repository_was_changed_with_its_version_is_taken_b
         back, = (each for each in (await explanation_of(stage, node)).remedies if each.do.startswith("take the new driver back"))
         assert "the repository, image and version of the driver that it had before" in back.do
         assert f"(nvcr.io/nvidia/driver:{OLD}-" in back.do
+
+
+@on_stage(gpu_nodes=3, upgrade={"maxParallelUpgrades": 1})
+async def test_a_driver_that_did_not_come_up_in_its_time_may_be_taken_back_while_it_is_tried_again(stage: Stage) -> None:
+    """It starts then, as far as anybody sees, and hangs as it did before."""
+    await stage.installed()
+    stage.sandbox.trouble("gpu-1", "driver-hangs")
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") == State.FAILED, within=7200)
+    await stage.until(lambda: stage.hold("gpu-1") == "DriverStarting", within=900)
+    told = [each.do for each in (await explanation_of(stage, "gpu-1")).remedies]
+    assert f"take the new driver back: give clusterpolicy cluster-policy the driver version that it had before ({OLD})" in told

@@ -117,6 +117,9 @@ def start_driver_pod(question: Question) -> Iterator[Candidate]:
     driver = question.node.driver
     if driver is not None and question.now >= question.hold.since + SOON:
         yield _mended(driver, f"see what driver pod {driver.name} does: it pulls its image, builds modules or loads them")
+    failure = question.node.record.failure
+    if failure is not None and failure.concerns_driver:
+        yield from take_back_untried(question)
 
 
 def stop_driver_pod(question: Question) -> Iterator[Candidate]:
