@@ -12,8 +12,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.NODE_GONE: "the node is being deleted",
     Reason.NODE_NOT_READY: "the node is not Ready",
     Reason.DRIVER_POD_MISSING: "waits for the DaemonSet to make a driver pod on this node",
-    Reason.DRIVER_ORPHANED: "driver pod {pod} belongs to no DaemonSet: it runs on until the node is upgraded, or somebody deletes "
-    "it",
+    Reason.DRIVER_ORPHANED: "driver pod {pod} belongs to no DaemonSet: it runs on until the node is upgraded, or somebody "
+    "deletes it",
     Reason.NOT_SELECTED: "no NVIDIADriver selects this node, so it gets no driver pod{then}{refused}",
     Reason.DRIVER_REFUSED: "this node gets no driver pod{then}: {why}",
     Reason.WRONG_DRIVER_TYPE: "this node gets no driver pod{then}: NVIDIADriver {driver} is of type {driver_type}, and this node "
