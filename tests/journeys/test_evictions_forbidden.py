@@ -16,6 +16,7 @@ from tests.journeys.looking import explanation_of, headline_of, looking
 from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_driver_pod_refused import ONE, Refuser
 from tests.journeys.test_driver_truth import rollout
+from tests.journeys.test_nvidiadriver import nvidia_driver, set_driver, with_pools
 from tests.journeys.test_rolloutpolicy import apply
 
 NO_RIGHT = ('pods "train" is forbidden: User "system:serviceaccount:gpu-operator:gpuward" cannot create resource "pods/eviction" '
@@ -70,6 +71,24 @@ async def test_a_right_that_is_missing_for_all_costs_one_node(stage: Stage) -> N
     assert begun(stage) == {first, "gpu-4"}, "nobody else is taken out of service for it"
     refuser.there = False
     await stage.until(lambda: {stage.driver(node) for node in held} == {NEW} and not stage.cordons(), within=2 * 3600)
+
+
+@on_stage(gpu_nodes=6)
+async def test_what_a_node_of_one_nvidiadriver_finds_out_holds_those_of_others_until_theirs_is_resumed(stage: Stage) -> None:
+    await with_pools(stage, nvidia_driver("a"), nvidia_driver("b"))
+    for node in stage.states():
+        await stage.deploy(f"train-{node}", node=node)
+    stage.transport.interfere = Refuser(evictions, errors.Forbidden(NO_RIGHT))
+    stage.watch_limits()
+    await set_driver(stage, "a", {"version": NEW})
+    await stage.until(lambda: "EvictionForbidden" in map(stage.hold, stage.states()), within=600)
+    await set_driver(stage, "b", {"version": NEW})
+    await stage.rest(120)
+    assert len(begun(stage)) == len(stage.cordons()) == 1
+    assert {stage.hold(node) for node in ("gpu-4", "gpu-5", "gpu-6")} == {"EvictionForbidden"}
+    await stage.until(lambda: not stage.cordons(), within=600)
+    await resume_rollout(stage.user, stage.clock.now(), "b")
+    await stage.until(lambda: bool(begun(stage) & {"gpu-4", "gpu-5", "gpu-6"}), within=60)
 
 
 @pytest.mark.parametrize("message", DENIED)

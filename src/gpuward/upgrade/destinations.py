@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
 
 import msgspec
@@ -22,6 +22,7 @@ from gpuward.upgrade.domains import DomainUse
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import Fleet, Standing, Trouble
 from gpuward.upgrade.fleet_gates import failure_budget, just_changed, max_parallel, max_unavailable, new_driver_fails
+from gpuward.upgrade.forbidden import REFUSAL_COUNTS, Forbidden, forbidden_by_namespace
 from gpuward.upgrade.gangs import GangUse
 from gpuward.upgrade.scope import concerns
 from gpuward.upgrade.undrainable import in_quarantine
@@ -45,6 +46,8 @@ class Fleets:
             return
         if len(self._found) > 1 and (claims := sum((Counter(fleet.claims) for _, fleet in self._found.values()), Counter())):
             self._set_claims(claims)
+        if len(self._found) > 1 and (found_out := [one for _, fleet in self._found.values() for one in fleet.forbidden.values()]):
+            self._set_forbidden(found_out)
         if len(self._found) > 1 and any(policy.rollout.domains is not None for policy, _ in self._found.values()):
             uses = {driver: fleet.domains for driver, (_, fleet) in self._found.items()}
             for driver, use in uses.items():
@@ -130,6 +133,12 @@ class Fleets:
         """Let all know what pods of nodes under way claim of the budgets over them, whosever nodes these are."""
         self._found = {driver: (policy, msgspec.structs.replace(fleet, claims=claims))
                        for driver, (policy, fleet) in self._found.items()}
+
+    def _set_forbidden(self, found: Sequence[Forbidden]) -> None:
+        """Let all know where the operator has no right to evict pods, but for what was found out before theirs was resumed."""
+        for driver, (policy, fleet) in self._found.items():
+            counts = (one for one in found if one.until - REFUSAL_COUNTS > policy.rollout.resumed_at)
+            self._found[driver] = policy, msgspec.structs.replace(fleet, forbidden=forbidden_by_namespace(counts, fleet.now))
 
     def _set_domains(self, driver: str, use: DomainUse) -> None:
         policy, fleet = self._found[driver]
