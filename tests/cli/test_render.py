@@ -164,6 +164,9 @@ def test_an_nvidia_driver_that_does_not_count_is_told(tmp_path: Path) -> None:
     ("a: [", "valid YAML"), ("kind: A\nspec: &a {b: *a}", "valid YAML"),
     ("kind: A\nmetadata: {name: a}\nspec: {a: 1, b: 2, a: 3}", "valid YAML: key 'a' is there twice in it, line 3, column 7"),
     ("- 1", "Kubernetes objects"), ("kind: Node", "metadata.name"),
+    ("kind: NVIDIADriver\nmetadata: {name: 580}", "metadata.name of the NVIDIADriver in it in quotes: 580 is no text"),
+    ("kind: ClusterPolicy\nmetadata: {name: a, uid: 5}", "write ClusterPolicy a as the API server stores it: "),
+    ("kind: A\nmetadata: {name: a}\nspec: {null: 1}", "valid YAML: key None is no text: write it in quotes in it, line 3"),
     ("kind: Pod\nmetadata: {name: a}", "with a ClusterPolicy"), ("", "p.yaml' cannot be used: name a file with a ClusterPolicy")])
 def test_files_that_cannot_be_used_are_refused_in_one_line(tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "p.yaml").write_text(text)
@@ -171,3 +174,9 @@ def test_files_that_cannot_be_used_are_refused_in_one_line(tmp_path: Path, text:
     assert done.returncode == 1
     assert says in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_keys_are_text_whatever_yaml_takes_them_for(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("kind: A\nmetadata: {name: a}\nspec: {yes: x, 2: y, 1.5: z}")
+    (found,) = read_objects("--policy", [str(tmp_path / "p.yaml")])
+    assert found["spec"] == {"true": "x", "2": "y", "1.5": "z"}, "as kubectl reads them"

@@ -40,14 +40,25 @@ ANY_NODE: Final[Object] = {
 
 
 class _Strict(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # it depends on how PyYAML was built
-    """Refuse a key that is there twice, as kubectl does: the first would be lost without a word. A date is a string, as there."""
+    """Refuse a key that is there twice, as kubectl does: the first would be lost without a word. A date is a string, as there,
+    and so is every key.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         twice = next((key for key, count in Counter(keys).items() if count > 1 and key != "<<"), None)
         if twice is not None:
             raise yaml.constructor.ConstructorError(None, None, f"key {twice!r} is there twice", node.start_mark)
-        return dict(super().construct_mapping(node, deep))
+        return {_as_text(key, node): value for key, value in super().construct_mapping(node, deep).items()}
+
+
+def _as_text(key: object, node: yaml.MappingNode) -> str:
+    """Return a key as kubectl reads it: true and numbers are text there, whatever YAML takes them for."""
+    if isinstance(key, str):
+        return key
+    if isinstance(key, bool | int | float):
+        return json.dumps(key)
+    raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is no text: write it in quotes", node.start_mark)
 
 
 _Strict.yaml_implicit_resolvers = {
@@ -86,6 +97,8 @@ def _objects(option: str, file: str) -> Iterator[Object]:
             continue
         if not isinstance(found.get("metadata"), Mapping) or not found["metadata"].get("name"):
             raise InputError(option, file, f"give the {found['kind']} in it a metadata.name")
+        if not isinstance(name := found["metadata"]["name"], str):
+            raise InputError(option, file, f"write metadata.name of the {found['kind']} in it in quotes: {name!r} is no text")
         yield dict(found)
 
 
@@ -99,7 +112,11 @@ def policy_views(option: str, objects: Iterable[Object], files: Sequence[str]) -
     for number, obj in enumerate(obj for obj in objects if obj["kind"] in POLICIES):
         uid = obj["metadata"].get("uid") or f"{NO_UID[:-4]}{number:04d}"
         meta = {"generation": 1, **obj["metadata"], "uid": uid}
-        views[obj["kind"]].append(policy_view(msgspec.json.encode({**obj, "metadata": meta})))
+        try:
+            views[obj["kind"]].append(policy_view(msgspec.json.encode({**obj, "metadata": meta})))
+        except msgspec.DecodeError as error:
+            told = f"write {obj['kind']} {meta['name']} as the API server stores it: {error}"
+            raise InputError(option, ", ".join(files), told) from error
     if not any(views.values()):
         raise InputError(option, ", ".join(files), "name a file with a ClusterPolicy, a RolloutPolicy, or an NVIDIADriver, in it")
     return {kind: oldest_first(found) for kind, found in views.items()}
