@@ -101,6 +101,7 @@ class PolicyStage(Stage):
         key = "nvidiadrivers.nvidia.com"
         await self.until(lambda: self.sandbox.store.find(key, None, name) is None)
         await self.user.create(resources.NVIDIA_DRIVERS, driver_object(name, spec))
+        await asyncio.sleep(1)  # as in a fresh install, one that is made later is younger
 
     async def rests(self) -> bool:
         """Wait until the operator has written nothing for a while; tell whether that came."""
