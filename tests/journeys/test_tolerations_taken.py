@@ -14,7 +14,7 @@ from gpuward.sandbox.hosts import VM_RESOURCE
 from kubesandbox.builders import deployment
 from kubesandbox.sim.objects import is_ready
 from kubesandbox.timeloop import run_virtual
-from tests.journeys.stage import Stage, gpu_template, on_stage, playing
+from tests.journeys.stage import NEW, OLD, Stage, gpu_template, on_stage, playing
 from tests.journeys.test_node_workload import run_machine, runs
 from tests.journeys.test_nvidiadriver import condition, make, nvidia_driver, set_driver
 
@@ -99,3 +99,19 @@ async def test_no_vfio_manager_goes_so_under_a_virtual_machine(stage: Stage) -> 
     await stage.rest(60)
     assert vfio_managers(stage) == before
     assert "tolerate dedicated=gpu:NoExecute as before: the driver pod of node gpu-1" in told(stage, "ClusterPolicy")
+
+
+@on_stage(gpu_nodes=3)
+async def test_the_upgrade_is_not_called_done_while_the_edit_is_refused(stage: Stage) -> None:
+    await stage.patch_policy("daemonsets/tolerations", WIDE)
+    await stage.installed()
+    await used_behind_a_taint(stage)
+    await stage.until(lambda: stage.all_are(State.DONE))
+    await stage.patch_policy("daemonsets/tolerations", USUAL)
+    await stage.upgrade_to(NEW)
+    await stage.rest(60)
+    upgrade, = (one for one in stage.policy_status()["conditions"] if one["type"] == "DriverUpgrade")
+    assert (stage.drivers(), upgrade["status"], upgrade["reason"]) == ([OLD], "False", "InvalidPolicy")
+    await stage.user.delete(resources.DEPLOYMENTS, "training", WORKLOAD_NAMESPACE)
+    await stage.patch_policy("daemonsets/tolerations", WIDE)
+    await stage.upgraded(NEW)

@@ -51,6 +51,7 @@ IGNORED = "ignored"
 KIND = "ClusterPolicy"
 DRIVERS = "NVIDIADriver"
 DRIVER_STATE = "state-driver"
+_NOT_FOLLOWED = ("InvalidPolicy", "the ClusterPolicy is invalid")
 _Key = tuple[str, int, ClusterPolicy | None, ClusterFacts]
 
 
@@ -104,7 +105,7 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
     if active.valid is None:
         made = [*_annotated(view, rollout_to_remember(view.body, active.rollout)), *_missing(active, snapshot, images, memory),
                 *ending(snapshot)]
-        return told(invalid(active.problems), rollout, made, held=("InvalidPolicy", "the ClusterPolicy is invalid"))
+        return told(invalid(active.problems), rollout, made, held=_NOT_FOLLOWED)
     if why := _unlabelled(snapshot):
         return told(failed("node labels", why), rollout)
     if not snapshot.references.known_for(view) or awaits_labels(snapshot):
@@ -113,10 +114,10 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
     try:
         states, prepared = _render(active, active.valid, facts, images, memory)
     except PolicyError as problem:
-        return told(invalid([problem]), rollout)
+        return told(invalid([problem]), rollout, held=_NOT_FOLLOWED)
     at_once = active.upgrades.rollout.remove_at_once
     if not at_once and (lacking_one := no_longer_tolerated(prepared, snapshot, "spec.daemonsets.tolerations")) is not None:
-        return told(invalid([lacking_one]), rollout)
+        return told(invalid([lacking_one]), rollout, held=_NOT_FOLLOWED)
     left = active.valid.spec.driver.is_left_to_nvidia_drivers
     rendered, prepared = prepared, by_host(prepared, snapshot)
     waiting = (waiting_states(states, snapshot, prepared) | told_of_hosts(rendered, snapshot)
