@@ -16,7 +16,7 @@ from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import Record, decode_record, encode_record
 from gpuward.model.rollout import RolloutSettings
-from gpuward.model.snapshot import Snapshot
+from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import AT_REST, IN_PROGRESS, State
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.ledger import stamp
@@ -71,6 +71,18 @@ def test_time_begins_anew_where_the_setting_was_away_meanwhile(state: State) -> 
     assert decide(world.apply(snapshot, plan.actions, build.NOW), build.policy(), build.NOW).actions == ()
     kept = decide(snapshot, build.policy(rollout=RolloutSettings(opportunistic=SETTINGS)), build.NOW)
     assert not [action for action in kept.actions if isinstance(action, PatchNode)]
+
+
+@pytest.mark.parametrize("why", ["unsettled", "refused"])
+def test_nothing_is_written_for_that_on_a_node_that_is_in_doubt_or_may_not_be_written_to_yet(why: str) -> None:
+    record = build.record(State.UPGRADE_REQUIRED, target="560", waiting=ASKED, since=ASKED)
+    node = build.node(state=State.UPGRADE_REQUIRED, remembers=record)
+    snapshot = build.cluster([node], [build.driver_pod(), build.gpu_pod()])
+    if why == "unsettled":
+        snapshot = msgspec.structs.replace(snapshot, unsettled=frozenset({"n0"}))
+    else:
+        snapshot = msgspec.structs.replace(snapshot, refused_writes={node.uid: Refusal(build.NOW - 0.1, 5, "denied")})
+    assert decide(snapshot, build.policy(), build.NOW).actions == ()
 
 
 def test_the_record_keeps_both_times() -> None:

@@ -38,7 +38,7 @@ from gpuward.upgrade.fleet_gates import just_changed
 from gpuward.upgrade.gang_sets import GangSets, has_a_place
 from gpuward.upgrade.gangs import gang_use, gangs_to_remember
 from gpuward.upgrade.holding import Holding
-from gpuward.upgrade.idle_gate import begins_to_wait
+from gpuward.upgrade.idle_gate import begins_to_wait, waits_no_longer
 from gpuward.upgrade.late_leave import ends_of_windows, put_back
 from gpuward.upgrade.ledger import Room, grant, may_be_granted, open_grants, withdraw
 from gpuward.upgrade.node_decision import DecisionCache, NodeDecision, held_on_error
@@ -170,7 +170,7 @@ def _not_labelled(step: _Step) -> _Step:
 def _advance(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgress:
     if node.node.state is None:
         return NodeProgress(node, hold=Hold(UnknownState(node.node.upgrade_label)))
-    path = walk(begin(node, now), policy, now)
+    path = waits_no_longer(walk(begin(node, now), policy, now), policy)
     if node.refused is not None:
         path = _retried(path, node, node.refused, policy, now)
     return path

@@ -28,7 +28,6 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.facts_cache import FactsCache, RolloutContext
 from gpuward.upgrade.fleet import Standing, standing
 from gpuward.upgrade.holding import Holding, undecided_for
-from gpuward.upgrade.idle_gate import waits_no_longer
 from gpuward.upgrade.marking import marked
 from gpuward.upgrade.node_gates import held_by_itself
 from gpuward.upgrade.pending_driver_pods import has_pending_driver
@@ -93,7 +92,7 @@ def undecided(node: NodeFacts, error: Exception) -> NodeProgress:
 
 def node_decision(before: NodeFacts, path: NodeProgress, policy: UpgradePolicy) -> NodeDecision:
     """Return all that follows about a node from its own path."""
-    path = offering_again(marked(waits_no_longer(path, policy), before, policy))
+    path = offering_again(marked(path, before, policy))
     node = path.node
     turned = node.unschedulable != before.unschedulable
     quiet = not (path.entered or path.adopted or path.annotations or path.labels or path.actions or turned)
