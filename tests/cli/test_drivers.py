@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -34,3 +35,16 @@ def test_a_count_stays_with_what_it_counts(width: int) -> None:
         console.print(pool_table([POOL], width))
     assert not any(line.strip().startswith("(") for line in capture.get().splitlines()), capture.get()
     assert all(counted in capture.get() for counted in ("5.15.0-101-generic (1)", "6.8.0-1021-nvidia (1)", "595.91.08 (1)"))
+
+
+@pytest.mark.parametrize("width", range(80, 160))
+def test_no_column_is_cut_by_the_edge_of_the_terminal(width: int) -> None:
+    held = msgspec.structs.replace(
+        POOL, loaded={"595.91.07": 11, "none": 1}, kernels={"5.15.0-101-generic": 6, "6.8.0-45-generic": 6},
+        groups=(GroupReport(Group.UNDER_WAY, 1), GroupReport(Group.STOPPED, 11)),
+        held={"NewDriverFails": 11, "DevicePluginStopping": 1})
+    console = Console(width=width, force_terminal=False)
+    with console.capture() as capture:
+        console.print(pool_table([held], width))
+    text = capture.get()
+    assert all(counted in text for counted in ("NewDriverFails (11)", "DevicePluginStopping (1)")), text

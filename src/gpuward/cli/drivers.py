@@ -86,11 +86,22 @@ def pool_table(pools: Sequence[PoolReport], width: int | None = None) -> Table:
     if width is not None and sum(least) + GAP * len(used) > width:
         return _listed(rows)
     table = Table(box=None, padding=(0, GAP, 0, 0))
-    for number, room in zip(used, least, strict=True):
-        table.add_column(TITLES[number], overflow="fold", min_width=room)
+    most = [max(len(text) for text in (TITLES[number], *(row[number] for row in rows))) for number in used]
+    for number, room in zip(used, most if width is None else _shared(least, most, width - GAP * len(used)), strict=True):
+        table.add_column(TITLES[number], overflow="fold", width=room)
     for row in rows:
         table.add_row(*(styled(row[number]) for number in used))
     return table
+
+
+def _shared(least: Sequence[int], most: Sequence[int], room: int) -> list[int]:
+    """Return how wide each column is, between what it needs and what it would fill. A table that Rich shrinks may stay wider
+    than the terminal, whose edge then cuts the last column.
+    """
+    widths = list(least)
+    while sum(widths) < room and (short := [at for at, width in enumerate(widths) if width < most[at]]):
+        widths[min(short, key=lambda at: widths[at] / most[at])] += 1
+    return widths
 
 
 def _listed(rows: Sequence[tuple[str, ...]]) -> Table:
