@@ -364,3 +364,17 @@ async def test_a_driver_that_was_replaced_by_hand_in_a_pause_is_up_to_date_since
     await stage.rest(120)
     (since,) = {one["since"] for one in (await status_of(stage))["nodes"] if one["name"] == "gpu-2"}
     assert stage.clock.now() - read_time(since) < 300
+
+
+@on_stage(gpu_nodes=3)
+async def test_what_is_said_above_the_nodes_is_cut_only_where_all_does_not_fit(stage: Stage) -> None:
+    await stage.installed()
+    await stage.user.delete(resources.CLUSTER_POLICIES, POLICY)
+    await stage.rest(30)
+    lines = await shown(stage, SMALL)
+    assert max(map(len, lines)) <= SMALL.width
+    assert "A ClusterPolicy with driver.version: 595.91.07 brings the same back; another one replaces it" in " ".join(
+        " ".join(lines).split())
+    cut = await shown(stage, ConsoleDimensions(80, 4))
+    assert len(cut) == 3
+    assert cut[-1].endswith("…")

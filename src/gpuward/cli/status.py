@@ -176,17 +176,18 @@ class _Status:
 
 def screen(picture: Picture, leader: Leader, choice: Choice, now: float, size: ConsoleDimensions | None = None) -> list[Any]:
     """Return what is shown, of the size of a terminal: one line for each node, those first that need somebody. Without a size, or
-    where `wide` is asked for, all of it.
+    where `wide` is asked for, all of it; above the nodes nothing is cut where all of it fits.
     """
     wide = choice.output == "wide"
     operands = operand_reports(picture.snapshot, picture.drivers)
     every = node_reports(picture.plan, picture.snapshot, picture.drivers)
     width = size.width if size is not None else None
-    lines: list[Any] = list(overview(picture, leader, group_reports(every, idle=picture.idle), operands, width,
-                                     whole=wide))
+    chosen, groups = choice.of(picture), group_reports(every, idle=picture.idle)
+    lines: list[Any] = list(overview(picture, leader, groups, operands, width, whole=True))
+    if not wide and size is not None and len(lines) + _height(chosen) > size.height:
+        lines = list(overview(picture, leader, groups, operands, width))
     if wide and operands:
         lines += ["", *operand_table(operands, width or WIDE)]
-    chosen = choice.of(picture)
     if not chosen:
         return [*lines, *([styled(f"no node matches{choice.asked_for}: what is told above is about all nodes")] if every else [])]
     rows = node_rows(_with_ends(chosen, picture), now)
@@ -194,6 +195,11 @@ def screen(picture: Picture, leader: Leader, choice: Choice, now: float, size: C
         return [*lines, "", *whole_table(rows, width or WIDE)]
     most = max(LEAST_ROWS, size.height - len(lines) - TABLE_LINES - 1) if size is not None else None
     return [*lines, "", node_table(rows, most, width, _caption(chosen, most))]
+
+
+def _height(reports: Sequence[NodeReport]) -> int:
+    """Return how many lines all these nodes take, with the empty one above them and the prompt below."""
+    return TABLE_LINES + 1 + len(reports) if reports else 1
 
 
 def _with_ends(reports: Sequence[NodeReport], picture: Picture) -> list[NodeReport]:
