@@ -137,6 +137,34 @@ async def test_how_waves_and_operands_stand_is_said_in_words(page: Shown) -> Non
 
 
 @in_browser
+async def test_on_a_phone_no_word_of_the_tables_is_broken_and_nothing_is_wider_than_the_screen(page: Shown) -> None:
+    fleet = rollout(12)
+    stuck = {name: msgspec.structs.replace(status, hold=held_by(Reason.DEVICE_PLUGIN_STOPPING)) if status.state in IN_PROGRESS
+             else status for name, status in fleet.plan.nodes.items()}
+    page.tell(fleet._replace(plan=msgspec.structs.replace(fleet.plan, nodes=stuck)))
+    await page.browser.look(width=390, height=844)
+    await page.open()
+    broken = await page.browser.run("""(() => {
+        const found = [];
+        for (const table of ["groups", "operands"]) for (const cell of document.querySelectorAll(`#${table} td`)) {
+            const letters = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+            for (let text; text = letters.nextNode();) for (const word of text.data.matchAll(/[^\\s-]+/g)) {
+                const range = document.createRange();
+                range.setStart(text, word.index);
+                range.setEnd(text, word.index + word[0].length);
+                if (new Set([...range.getClientRects()].map(each => Math.round(each.top))).size > 1) found.push(word[0]);
+            }
+        }
+        return found })()""")
+    assert "upgrading" in await page.text("#operands")
+    assert broken == []
+    assert await page.browser.run("document.documentElement.scrollWidth <= 390")
+    apart = await page.browser.run("""[...document.querySelectorAll('#groups button')].filter(each =>
+        each.getBoundingClientRect().top >= each.previousSibling.getBoundingClientRect().bottom).map(each => each.value)""")
+    assert apart == []
+
+
+@in_browser
 async def test_nodes_that_wait_for_one_in_trouble_are_not_said_to_go_on_by_themselves(page: Shown) -> None:
     fleet = rollout(12)
     page.tell(fleet)
