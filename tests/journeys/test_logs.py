@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuward import names
 from kubesandbox.messages import Answer, Request
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from tests.journeys.test_rolloutpolicy import apply
 
 
 def log(stage: Stage, pod: str, container: str, **query: str) -> list[str]:
@@ -61,3 +62,12 @@ async def test_a_driver_pod_that_crashes_again_and_again_is_a_line_and_not_one_f
                                   for status in pod["status"].get("containerStatuses", ())), within=1500)
     (told,) = [line for line in stage.log if line["msg"] == "Node is held" and line["node"] == "gpu-1"]
     assert "which does not start" in told["reason"]
+
+
+@on_stage(gpu_nodes=1)
+async def test_a_status_that_is_written_is_told_by_the_name_of_its_object(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, retries=0)
+    await stage.until(lambda: any(line["msg"] == "Wrote the status of a RolloutPolicy" for line in stage.log), within=60)
+    told = {line["object"] for line in stage.log if line["msg"] == "Wrote the status of a RolloutPolicy"}
+    assert told == {"RolloutPolicy/default"}

@@ -70,9 +70,9 @@ class RolloutPolicyLog:
         """Take a pass."""
         if seen.decision is None:
             return
-        for outcome in seen.outcomes:
-            if not (outcome.error or outcome.dropped):
-                self._log.info("Wrote the status of a RolloutPolicy", object=outcome.action.lane, status=outcome.action.why)
+        for action in (outcome.action for outcome in seen.outcomes if not (outcome.error or outcome.dropped)):
+            if isinstance(action, PatchStatus):
+                self._log.info("Wrote the status of a RolloutPolicy", object=f"{action.kind}/{action.ref}", status=action.why)
         for problem in seen.decision.problems:
             if problem not in self._said:
                 self._log.warning("Rollout settings cannot be followed", problem=problem)
