@@ -115,3 +115,17 @@ async def test_the_upgrade_is_not_called_done_while_the_edit_is_refused(stage: S
     await stage.user.delete(resources.DEPLOYMENTS, "training", WORKLOAD_NAMESPACE)
     await stage.patch_policy("daemonsets/tolerations", WIDE)
     await stage.upgraded(NEW)
+
+
+@on_stage(gpu_nodes=3)
+async def test_what_is_missing_is_made_while_tolerations_are_refused(stage: Stage) -> None:
+    await stage.patch_policy("daemonsets/tolerations", WIDE)
+    await stage.installed()
+    await used_behind_a_taint(stage)
+    await stage.patch_policy("daemonsets/tolerations", USUAL)
+    await stage.rest(30)
+    assert "tolerate dedicated=gpu:NoExecute as before" in told(stage, "ClusterPolicy")
+    plugin = "nvidia-device-plugin-daemonset"
+    await stage.user.delete(resources.DAEMON_SETS, plugin, names.DEFAULT_NAMESPACE)
+    await stage.until(lambda: stage.sandbox.store.find("daemonsets.apps", names.DEFAULT_NAMESPACE, plugin) is not None, within=60)
+    assert "tolerate dedicated=gpu:NoExecute as before" in told(stage, "ClusterPolicy")

@@ -117,7 +117,7 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
         return told(invalid([problem]), rollout, held=_NOT_FOLLOWED)
     at_once = active.upgrades.rollout.remove_at_once
     if not at_once and (lacking_one := no_longer_tolerated(prepared, snapshot, "spec.daemonsets.tolerations")) is not None:
-        return told(invalid([lacking_one]), rollout, held=_NOT_FOLLOWED)
+        return told(invalid([lacking_one]), rollout, _only_missing(active.valid, view, prepared, snapshot), held=_NOT_FOLLOWED)
     left = active.valid.spec.driver.is_left_to_nvidia_drivers
     rendered, prepared = prepared, by_host(prepared, snapshot)
     waiting = (waiting_states(states, snapshot, prepared) | told_of_hosts(rendered, snapshot)
@@ -162,7 +162,11 @@ def _missing(active: ActivePolicy, snapshot: Snapshot, images: Mapping[str, str]
         _, prepared = _render(active, active.last, _facts(snapshot, active.last), images, memory)
     except PolicyError:
         return ()
-    emptying = frozenset({active.view.uid} if active.last.spec.driver.is_upgraded else ())
+    return _only_missing(active.last, active.view, prepared, snapshot)
+
+
+def _only_missing(policy: ClusterPolicy, view: PolicyView, prepared: Sequence[Prepared], snapshot: Snapshot) -> list[Action]:
+    emptying = frozenset({view.uid} if policy.spec.driver.is_upgraded else ())
     return behind_hosts(changes(by_host(prepared, snapshot), snapshot, emptying, only_missing=True), snapshot)
 
 
