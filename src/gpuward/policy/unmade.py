@@ -5,6 +5,7 @@ Only who renders manifests knows; everybody else, the command line too, reads it
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -24,6 +25,8 @@ CONFLICTS: Final = ("multiple NVIDIADrivers ", "multiple default NVIDIADrivers "
 """How the message of an NVIDIADriver begins that others are in the way of."""
 SYNCING_MESSAGE: Final = "Error syncing state "
 """How the message of an NVIDIADriver begins whose objects cannot be made."""
+_STAYS: Final = re.compile(r"(?!DaemonSet )[A-Z]\w+ \S+ cannot be deleted: ")
+"""What drivers needed before and may not be deleted, as a role: no driver wants for it."""
 
 
 def why_unmade(view: PolicyView) -> str:
@@ -40,7 +43,8 @@ def why_unmade(view: PolicyView) -> str:
     of_driver = f"{FAILED_MESSAGE}{DRIVER_STATE}:"
     if message.startswith(FAILED_MESSAGE) and not message.startswith(of_driver):
         return ""
-    return message.partition(": ")[2] if message.startswith((of_driver, SYNCING_MESSAGE)) else message
+    why = message.partition(": ")[2] if message.startswith((of_driver, SYNCING_MESSAGE)) else message
+    return "" if _STAYS.match(why) else why
 
 
 def is_unmade(view: PolicyView) -> bool:
