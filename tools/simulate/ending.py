@@ -20,7 +20,7 @@ from tools.simulate.known import turns_drivers_off
 from tools.simulate.notices import notice_left
 from tools.simulate.patience import staging_left
 from tools.simulate.people import DEPLOYMENTS, POLICIES, is_driver
-from tools.simulate.policies import BROKEN_LIMIT, TOO_LARGE, follow_again
+from tools.simulate.policies import BROKEN_LIMIT, NVIDIA_DRIVERS, TOO_LARGE, follow_again
 from tools.simulate.rules import digest_of
 
 if TYPE_CHECKING:
@@ -265,8 +265,25 @@ def _told(node: Object) -> tuple[str, ...]:
 def _is_told_why_there_is_none(world: SimulatedWorld, name: str) -> bool:
     """Tell whether a node may get no driver, as while NVIDIADrivers are in a conflict, and gpuward says that it has none."""
     hold = world.leader.operator.plan.holds.get(name)
+    if hold is not None and hold.reason is Reason.DRIVER_UNPLACED:
+        return _is_kept_too_large(world, name)
     told = hold is not None and hold.reason in (Reason.DRIVER_POD_MISSING, Reason.DRIVER_REFUSED)
     return told and not world.watch.machines.wanted(name)
+
+
+def _is_kept_too_large(world: SimulatedWorld, name: str) -> bool:
+    """Tell whether a driver asks for more than there is, and the edit that corrects it is not followed, as in a conflict."""
+    owner = world.node(name)["metadata"].get("labels", {}).get(names.DRIVER_OWNER, "")
+    found = world.sandbox.store.find(NVIDIA_DRIVERS, None, owner) if owner else None
+    if found is None or found["spec"].get("resources") == TOO_LARGE:
+        return False
+    conditions = (found.get("status") or {}).get("conditions") or ()
+    refused = any(one["type"] == "Error" and one["status"] == "True" for one in conditions)
+    daemonsets = world.sandbox.store.list("daemonsets.apps", names.DEFAULT_NAMESPACE)
+    made = (ds["spec"]["template"]["spec"]["containers"] for ds in daemonsets
+            if any(ref["uid"] == found["metadata"]["uid"] for ref in ds["metadata"].get("ownerReferences") or ()))
+    # As the API server stores it: 1000 is 1k.
+    return refused and any(one.get("resources") == {"requests": {"cpu": "1k"}} for containers in made for one in containers)
 
 
 def _called_done_by_people(world: SimulatedWorld, name: str) -> bool:
