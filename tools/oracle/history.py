@@ -37,7 +37,7 @@ def _without_discovery(wanted: Wanted) -> bool:
 
 def _without_layout(wanted: Wanted) -> bool:
     manager = wanted.policy.get("migManager")
-    return manager is None or manager.get("enabled") is False or (manager.get("config") or {}).get("default") == ""
+    return manager is None or manager.get("enabled") is False or not (manager.get("config") or {}).get("default")
 
 
 def _without_default(wanted: Wanted) -> bool:
