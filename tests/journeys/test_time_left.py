@@ -103,7 +103,7 @@ async def test_of_a_node_that_fails_again_and_again_the_others_tell_nothing(stag
     for _ in range(2):
         await stage.until(lambda: stage.state("gpu-1") == State.FAILED, within=1200)
         await stage.until(lambda: stage.state("gpu-1") == State.POD_DELETION_REQUIRED, within=1200)
-        told = {line for line in await shown(stage, SMALL) if " left" in line}
+        told = {line for line in await shown(stage, SMALL) if line.startswith("  time left")}
     assert told == {"  time left unknown: gpu-1 has failed more than once, and may fail again"}
 
 
