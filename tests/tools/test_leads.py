@@ -55,7 +55,7 @@ def test_a_lead_about_nvidiadrivers_leaves_drivers_to_them_where_they_are_the_cl
     assert "switch-owner" not in [fault.kind for fault in theirs.faults]
 
 
-@pytest.mark.parametrize("reason", ["WaveLimit", "WaveFailed", "GangSpared", "RefusedElsewhere"])
+@pytest.mark.parametrize("reason", ["WaveLimit", "WaveFailed", "GangSpared", "GangAwaited", "DoesNotStop", "RefusedElsewhere"])
 def test_runs_that_are_made_for_a_reason_meet_it_where_few_nodes_are_of_one_driver(reason: str) -> None:
     name = f"reason {reason}"
     runs = islice(runs_for(name, "two-nvidiadrivers", RANGES), 4)

@@ -175,9 +175,9 @@ LEADS: Final[tuple[Lead, ...]] = (
             found, {"deadlines": {"pod-restart-required": "2m"}})), *_MANY,
         Step("driver-never-ready", 98.0, WHOLE, (135.0, 1200.0)), _CHANGE), _idle),
     Lead(("reason WaveSoaking", "reason WaveNotDone"), (
-        _settings(lambda found: _canary(found, "soak", soak="1m")), *_MANY, _CHANGE), _idle, 5.0),
+        _settings(lambda found: _canary(found, "soak", soak="1m")), *_MANY, _CHANGE), _idle),
     Lead(("reason ApprovalRequired",), (
-        _settings(lambda found: _canary(found, "approval")), *_MANY, _CHANGE, Step("command-approve", 235.0)), _idle, 5.0),
+        _settings(lambda found: _canary(found, "approval")), *_MANY, _CHANGE, Step("command-approve", 235.0)), _idle),
     Lead(("reason WaveLimit",), (*_MANY, Step("wave-by-wave", 100.0)), _idle),
     Lead(("reason GrowthLimit",), (_settings(
         lambda found: _calm(found, "growth") and _says(found, {"growth": {"start": 1}})), *_MANY, _CHANGE), _idle),
@@ -190,6 +190,9 @@ LEADS: Final[tuple[Lead, ...]] = (
     Lead(("reason GangAwaited",), (
         *_limits(maxParallelUpgrades=(5, 0), maxUnavailable=2, podDeletion={"force": True}),
         Step("cordon", 97.0, lasts=(60.0, 900.0)), _CHANGE), _gang, 3.0),
+    Lead(("reason GangAwaited",), (
+        *_limits(maxParallelUpgrades=2, maxUnavailable="100%", podDeletion={"force": True}),
+        Step("gang-waits", 100.0)), _empty_and_large),
     Lead(("reason StagingFailed", "reason ImageNotStaged"), (
         *_MANY, Step("prestaged-rollout", 100.0, (0.5, 1.0), (120.0, 300.0),
                      fits=lambda random: bool(prestage(random)["onFailure"] == "Hold"))), _idle),
@@ -222,6 +225,7 @@ LEADS: Final[tuple[Lead, ...]] = (
         _settings(lambda found: _calm(found) and _says(found, {"deadlines": {"pod-restart-required": "2m"}})), *_MANY,
         Step("stuck-terminating", 98.0, WHOLE, (180.0, 900.0)),
         Step("operands-off", 100.0, (0.0, 0.2), (180.0, 400.0))), _idle, 5.0),
+    Lead(("reason DoesNotStop", "reason DevicePluginStopping"), (*_MANY, Step("device-plugin-overdue", 100.0)), _idle),
     Lead(("reason DriverInUse",), (
         Step("driver-crash", 98.0, WHOLE, (60.0, 1200.0)), Step("delete-driver-pod", 100.0),
         Step("delete-driver-pod", 101.0)), _busy),

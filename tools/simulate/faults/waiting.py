@@ -13,6 +13,7 @@ from tools.simulate.policies import checks, opportunistic, prestage, undrainable
 from tools.simulate.prometheus import Mood
 
 if TYPE_CHECKING:
+    from tools.simulate.drives import Governor
     from tools.simulate.scenario import Fault
     from tools.simulate.world import SimulatedWorld
 
@@ -173,4 +174,51 @@ def gang_returns(world: SimulatedWorld, fault: Fault) -> End:
             world.label(node, names.UPGRADE_SKIP, None)
 
     world.later(GANG_STARTS, ask)
+    return end
+
+
+@kind("gang-waits", lasts=(60.0, 100.0), stream=LED)
+def gang_waits(world: SimulatedWorld, fault: Fault) -> End | None:
+    """Start a gang on two nodes that follow one driver, and ask for another driver once it runs. Where two nodes may be under way
+    at once, both wait for a third one, whose pods do not end for a while.
+    """
+    following: dict[Governor | None, list[str]] = {}
+    for node in world.gpu_nodes():
+        following.setdefault(world.governor_of(node), []).append(node)
+    alike = max((nodes for owner, nodes in following.items() if owner is not None), key=len, default=[])
+    if len(alike) < 3:
+        return None
+    first, *others = alike[:3]
+    shut = [node for node in world.gpu_nodes() if node not in others and not world.is_cordoned(node)]
+    for node in shut:
+        world.cordon(node, True)
+    world.be_impatient(gangs={"mode": "Together", "until": "4m"})
+    world.run_gang()
+    broken = PodFault(FaultKind.STUCK_TERMINATING, node=first, pod="*")
+
+    def ask() -> None:
+        for node in shut:
+            world.cordon(node, False)
+        world.sandbox.faults.add(broken)
+        for governor in world.governors():
+            world.ask_for_another(governor, fault.level)
+
+    world.later(GANG_STARTS, ask)
+    return lambda: world.sandbox.faults.clear(broken)
+
+
+@kind("device-plugin-overdue", lasts=(100.0, 150.0), stream=LED)
+def device_plugin_overdue(world: SimulatedWorld, fault: Fault) -> End | None:
+    """Take the operands off a node while its driver is replaced; its device plugin does not end in the time that it is given."""
+    node = world.some_node(fault)
+    if node is None or not _ask_under(world, fault, deadlines={"pod-restart-required": "30s"}):
+        return None
+    broken = PodFault(FaultKind.STUCK_TERMINATING, node=node, pod="*")
+    world.sandbox.faults.add(broken)
+    world.later(fault.seconds / 10, lambda: world.label(node, names.DEPLOY_OPERANDS, "false"))
+
+    def end() -> None:
+        world.sandbox.faults.clear(broken)
+        world.label(node, names.DEPLOY_OPERANDS, None)
+
     return end
