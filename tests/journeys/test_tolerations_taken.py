@@ -129,3 +129,40 @@ async def test_what_is_missing_is_made_while_tolerations_are_refused(stage: Stag
     await stage.user.delete(resources.DAEMON_SETS, plugin, names.DEFAULT_NAMESPACE)
     await stage.until(lambda: stage.sandbox.store.find("daemonsets.apps", names.DEFAULT_NAMESPACE, plugin) is not None, within=60)
     assert "tolerate dedicated=gpu:NoExecute as before" in told(stage, "ClusterPolicy")
+
+
+@pytest.mark.parametrize("mode", ["ClusterPolicy", "NVIDIADriver"])
+@pytest.mark.parametrize("refused_before", [True, False])
+def test_drivers_that_a_daemonset_left_are_not_adopted_by_one_that_drives_them_out(mode: str, refused_before: bool) -> None:
+    async def tolerate(stage: Stage, wanted: list[dict[str, Any]]) -> None:
+        if mode == "NVIDIADriver":
+            await set_driver(stage, "all", {"tolerations": wanted})
+        else:
+            await stage.patch_policy("daemonsets/tolerations", wanted)
+
+    async def main() -> None:
+        async with playing(Stage(3)) as stage:
+            await stage.patch_policy("daemonsets/tolerations", WIDE)
+            if mode == "NVIDIADriver":
+                await make(stage, nvidia_driver("all", default=True, tolerations=WIDE))
+                await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+            await stage.installed()
+            await used_behind_a_taint(stage)
+            before = driver_pods(stage)
+            ds, = (owner["name"] for pod in stage.pods() for owner in pod["metadata"]["ownerReferences"]
+                   if pod["metadata"]["uid"] in before and pod["spec"]["nodeName"] == "gpu-1")
+            if refused_before:
+                await tolerate(stage, USUAL)
+                await stage.rest(30)
+                await stage.user.delete(resources.DAEMON_SETS, ds, names.DEFAULT_NAMESPACE, propagation="Orphan")
+            else:
+                await stage.user.delete(resources.DAEMON_SETS, ds, names.DEFAULT_NAMESPACE, propagation="Orphan")
+                await tolerate(stage, USUAL)
+            await stage.rest(60)
+            assert driver_pods(stage) == before
+            assert "tolerate dedicated=gpu:NoExecute as before: the driver pod of node gpu-1" in told(stage, mode)
+            await tolerate(stage, WIDE)
+            await stage.until(lambda: stage.all_are(State.DONE) and "tolerate" not in told(stage, mode), within=120)
+            assert driver_pods(stage) == before
+
+    run_virtual(main)

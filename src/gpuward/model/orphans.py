@@ -25,6 +25,12 @@ def is_vfio_orphan(pod: PodView, namespace: str) -> bool:
     return pod.namespace == namespace and _is_orphan(pod) and pod.labels.get("name") == names.VFIO_MANAGER_APP
 
 
+def is_driver_orphan(pod: PodView, namespace: str) -> bool:
+    """Tell whether a pod that no DaemonSet owns holds a driver, for containers or for virtual machines."""
+    holds = is_driver_pod(pod, namespace) or is_hosts_orphan(pod, namespace) or is_vfio_orphan(pod, namespace)
+    return _is_orphan(pod) and holds
+
+
 def unwanted(node: NodeView, pods: Iterable[PodView], namespace: str) -> list[PodView]:
     """Return the driver pods on a node that no DaemonSet owns, and whose kind of driver the node's labels do not ask for."""
     orphans = [pod for pod in pods if _is_orphan(pod)]

@@ -24,7 +24,7 @@ from gpuward.operands.changes import Prepared, changes, prepare
 from gpuward.operands.cluster import cluster_facts, running_drivers
 from gpuward.operands.driver.kernels import homeless, is_left_behind, left_daemon_sets, removal, stale_driver_daemon_sets
 from gpuward.operands.driver.switched_off import switched_off, while_needed
-from gpuward.operands.driver.tolerating import no_longer_tolerated
+from gpuward.operands.driver.tolerating import no_longer_tolerated, that_tolerate
 from gpuward.operands.driver.unwanted import ending
 from gpuward.operands.facts import ClusterFacts
 from gpuward.operands.nvidiadriver.status import NOT_APPLIED
@@ -117,7 +117,8 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
         return told(invalid([problem]), rollout, held=_NOT_FOLLOWED)
     at_once = active.upgrades.rollout.remove_at_once
     if not at_once and (lacking_one := no_longer_tolerated(prepared, snapshot, "spec.daemonsets.tolerations")) is not None:
-        return told(invalid([lacking_one]), rollout, _only_missing(active.valid, view, prepared, snapshot), held=_NOT_FOLLOWED)
+        missing = _only_missing(active.valid, view, that_tolerate(prepared, snapshot), snapshot)
+        return told(invalid([lacking_one]), rollout, missing, held=_NOT_FOLLOWED)
     left = active.valid.spec.driver.is_left_to_nvidia_drivers
     rendered, prepared = prepared, by_host(prepared, snapshot)
     waiting = (waiting_states(states, snapshot, prepared) | told_of_hosts(rendered, snapshot)
