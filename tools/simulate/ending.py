@@ -185,7 +185,7 @@ def unfinished(world: SimulatedWorld) -> tuple[str, str] | None:
 
 
 _GOES_ON: Final = (Reason.RETRY_LATER, Reason.IDLE_AWAITED, Reason.IMAGE_NOT_STAGED, Reason.STAGING_FAILED, Reason.NOTICE_GIVEN,
-                    Reason.NOTICE_UNANSWERED, Reason.GANG_SPARED)
+                    Reason.NOTICE_UNANSWERED, Reason.GANG_AWAITED, Reason.GANG_SPARED)
 """What holds a node for a time."""
 
 
