@@ -155,7 +155,7 @@ def test_a_canary_that_fails_by_promql_stops_the_rollout_until_somebody_says_som
             await stage.until(lambda: "1 of 3 failures are counted, the last: the query xids" in told(stage))
             await stage.until(holds(stage, "AnalysisFailed"))
             assert told(stage).startswith("no later wave starts: check slo of wave canary failed 3 times: ")
-            assert 'the query xids{Hostname=~"gpu-1"} gave 3 {gpu="1"}, and > 0 fails; see `gpuward explain`' in told(stage)
+            assert 'the query xids{Hostname=~"gpu-1"} gave 3 {gpu="1"}, and > 0 fails; see `gpuward explain NODE`' in told(stage)
             helping = [(one.commands, one.risk) for one in (await explanation_of(stage, "gpu-2")).remedies]
             of = " --driver default" if mode == NVIDIADRIVER else ""
             assert ((f"gpuward resume{of}",), "") in helping

@@ -54,7 +54,8 @@ def test_a_sentence_says_all_its_arguments(reason: Reason) -> None:
      "the RolloutPolicy lets 4 domains be disturbed, and this node's (x) has to wait: "
      "4 are disturbed or half done (a, b, c and 1 more); out of service: n"),
     (FailureBudgetSpent(4, 3, 9, ("a", "b", "c")),
-     "the rollout is paused: 4 of 9 nodes failed (a, b, c and 1 more) and 3 may; see `gpuward explain`, then `gpuward resume`"),
+     "the rollout is paused: 4 of 9 nodes failed (a, b, c and 1 more) and 3 may; "
+     "see `gpuward explain NODE`, then `gpuward resume`"),
     (EvictionRefused(Ref("ml", "a"), "no", 1), "pod ml/a may not be evicted now (1 attempt): no"),
     (EvictionRefused(Ref("ml", "a"), "no", None), "pod ml/a may not be evicted now: no"),
 ])

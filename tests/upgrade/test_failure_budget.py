@@ -68,7 +68,7 @@ def test_the_pause_names_the_first_failed_nodes_and_the_way_out() -> None:
     hold = build.hold_of(decide(rollout(failed=5, waiting=2), budget(2), NOW), "w1")
     assert sentence(hold) == (
         "the rollout is paused: 5 of 7 nodes failed (f0, f1, f2 and 2 more) and 2 may; "
-        "see `gpuward explain`, then `gpuward resume`"
+        "see `gpuward explain NODE`, then `gpuward resume`"
     )
 
 

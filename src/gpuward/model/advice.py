@@ -255,7 +255,8 @@ ADVICE: Final[dict[Reason, Advice]] = {
     Reason.COMES_BACK: Advice(
         Act.YES, "A controller puts pods back on the cordoned node as soon as they are evicted, mostly as they tolerate the "
         "cordon. A node that failed for that is not tried again while such a pod is there: it would be evicted in vain.",
-        "Take the toleration for unschedulable nodes from that workload, or scale it down until the node is done."),
+        "Take the toleration for unschedulable nodes from that workload, or `nodeName` from its template where it has one, or "
+        "scale it down until the node is done."),
     Reason.UNCORDONED: Advice(
         Act.YES, "Somebody made the node schedulable again in mid-upgrade, and pods came. It is cordoned again each time.",
         "`kubectl get node NODE -o yaml --show-managed-fields` tells who it was. Stop the script, the autoscaler or the person."),

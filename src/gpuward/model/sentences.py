@@ -40,13 +40,13 @@ SENTENCES: dict[Reason, str] = {
     Reason.PLAN_DIFFERS: "no node starts, as the rollout is not the one of the plan that was approved of: {difference} "
     "({differences:difference|differences}); see `gpuward plan --check FILE`",
     Reason.WAVE_FAILED: "no later wave starts: {failed} of {total} nodes of wave {wave} failed ({nodes}) and {limit} may; see "
-    "`gpuward explain`, then `gpuward resume`, or `gpuward promote`",
+    "`gpuward explain NODE`, then `gpuward resume`, or `gpuward promote`",
     Reason.WAVE_EMPTY: "no later wave starts: wave {wave} had begun, and has no node any more; label another one {labels}, "
     "or `{promote}`",
     Reason.WAVE_NOT_DONE: "waits for wave {wave}: {done} of {total} nodes done (not yet: {nodes})",
     Reason.WAVE_SOAKING: "wave {wave} is done and soaks until {until}{then}",
     Reason.ANALYSIS_FAILED: "no later wave starts: check {check} of wave {wave} failed {failures:time|times}: {told}; see "
-    "`gpuward explain`, then `{resume}` to measure anew, or `{promote}`",
+    "`gpuward explain NODE`, then `{resume}` to measure anew, or `{promote}`",
     Reason.ANALYSIS_UNKNOWN: "wave {wave} is done, and no later one starts while nothing is known of its check {check}: {told}",
     Reason.ANALYSIS_RUNNING: "wave {wave} is done, and its check {check} has to pass for {lasts}: {now}",
     Reason.APPROVAL_REQUIRED: "wave {wave} {state}: waits for approval: {command}",
@@ -60,7 +60,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.OPERANDS_STARTING: "only its driver pod is to be restarted: waits for the device plugin or DCGM to be ready, which "
     "keep the driver loaded under GPU pods meanwhile",
     Reason.FAILURE_BUDGET: "the rollout is paused: {failed} of {total} nodes failed ({nodes}) and {limit} may; "
-    "see `gpuward explain`, then `gpuward resume`",
+    "see `gpuward explain NODE`, then `gpuward resume`",
     Reason.NEW_DRIVER_FAILS: "no more nodes start: none is up to date with the new driver yet, and node {node} is in trouble "
     "with it: {why}; see `gpuward explain {node}`, then correct what is wrong or let the rollout go on with `gpuward resume`",
     Reason.REFUSED_ELSEWHERE: "no more nodes start: driver pod {pod} of node {node} may not be replaced: {message}",

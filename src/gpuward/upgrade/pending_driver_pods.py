@@ -40,7 +40,7 @@ def _is_outdated(node: NodeFacts) -> bool:
     driver = node.driver
     if driver is None or not has_pending_driver(node) or driver.ready or driver.deleting or node.driver_pods != 1:
         return False
-    if _makes_room(driver):
+    if _makes_room(driver) or _is_left(driver, node):
         return False
     if node.state in IN_PROGRESS and node.state is not State.POD_RESTART_REQUIRED:
         return False
@@ -53,6 +53,13 @@ def _makes_room(driver: PodView) -> bool:
     """Tell whether the driver manager is at work: it may have cordoned the node, and only at its end it lifts that cordon."""
     now = driver.progress
     return driver.begun and now is not None and bool(now.init) and not now.reason
+
+
+def _is_left(driver: PodView, node: NodeFacts) -> bool:
+    """Tell whether the DaemonSet that the pod was taken from is there still, and on its way out: it would make the same again,
+    and be kept from going by that.
+    """
+    return driver.labels.get("app") == names.LEFT_DRIVER_APP and node.runs(driver.revision)
 
 
 def _may_be_touched(node: NodeFacts) -> bool:

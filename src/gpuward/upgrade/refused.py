@@ -42,6 +42,13 @@ def is_past(refusal: Refusal, now: float) -> bool:
     return not is_to_come(refusal.at, now) and now > refusal.at + TOLD_FOR
 
 
+def brings_images_at(refusal: Refusal) -> float:
+    """Return when images are brought onto a node whose write was refused, though nobody knows yet whether others would be: that
+    they are there may be refused as well, ever again.
+    """
+    return refusal.at + backoff(refusal.count, FIRST_RETRY, TOLD_FOR)
+
+
 def may_fail(refusal: Refusal, now: float) -> bool:
     """Tell whether the failure of a node may be written whose driver's label alone may be refused: that is tried all the time."""
     return is_to_come(refusal.at, now) or now >= refusal.at + FAILS_AFTER

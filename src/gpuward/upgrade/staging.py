@@ -22,7 +22,7 @@ from gpuward.model.states import AT_REST, State
 from gpuward.model.views import NodeView, PodView, PolicyView, Ref
 from gpuward.upgrade.decide import Survey
 from gpuward.upgrade.fleet_gates import has_to_pull
-from gpuward.upgrade.refused import rests, retry_at
+from gpuward.upgrade.refused import brings_images_at, rests, retry_at
 from gpuward.upgrade.staged import LONGEST_REST, NextImages
 from gpuward.upgrade.staging_pod import staging_pod, staging_pod_name
 
@@ -60,14 +60,14 @@ def with_staging(
     over = list(_over(snapshot, found))
     if off and not pods and not over:
         return plan
-    wanting = {} if off else _wanting(plan, snapshot, found)
+    wanting, later = ({}, []) if off else _wanting(plan, snapshot, found, now)
     stager = _Stager(snapshot, now, snapshot.unsettled | undecided)
     for pod in (pod for pod in pods if pod.namespace == snapshot.namespace):
         stager.look_at(pod, wanting.get(_node_of(pod)))
     for each in wanting.values():
         stager.go_on(each)
     rest = [retry_at(refusal) for _, refusal in over if refusal is not None and rests(refusal, now)]
-    wakes = [at for at in (plan.wake_at, *stager.wakes, *rest) if at is not None]
+    wakes = [at for at in (plan.wake_at, *stager.wakes, *rest, *later) if at is not None]
     counts = msgspec.structs.replace(
         plan.counts, staging=len(wanting), staged=sum(each.images.there for each in wanting.values()))
     forgotten = (_remember(node, None, "the images that were brought onto it are not waited for any more")
@@ -76,30 +76,37 @@ def with_staging(
     return msgspec.structs.replace(plan, actions=actions, counts=counts, wake_at=min(wakes, default=None))
 
 
-def _wanting(plan: Plan, snapshot: Snapshot, found: Sequence[Survey]) -> dict[str, _Wanting]:
-    """Return the nodes that wait for their turn and need images for it: those that wait for nothing else first."""
+def _wanting(plan: Plan, snapshot: Snapshot, found: Sequence[Survey], now: float) -> tuple[dict[str, _Wanting], list[float]]:
+    """Return the nodes that wait for their turn and need images for it, those that wait for nothing else first; and when more
+    do, whose writes were refused.
+    """
     # A driver that is switched off is not followed by what its DaemonSet, which is about to go, still says.
     waiting = [(judged, each.policy) for each in found if each.policy.auto_upgrade
                for judged in each.nodes if judged.waits and judged.path.node.next_images is not None
                and not (each.policy.off and judged.before.moving is None)]
     first: dict[str, _Wanting] = {}
     later: dict[str, _Wanting] = {}
+    wakes: list[float] = []
     for judged, policy in sorted(waiting, key=lambda one: one[0].turn):
         node = judged.path.node
         status, images = plan.nodes.get(node.node.name), node.next_images
         hold = status.hold if status is not None else None
-        if hold is None or not (hold.reason in _IN_THE_QUEUE or _was_refused_once(node.refused, hold)):
+        refusal = None if hold is None else _refusal(node.refused, hold)
+        if hold is None or not (hold.reason in _IN_THE_QUEUE or refusal is not None):
             continue
         if images is None or not has_to_pull(node):
             continue
+        if refusal is not None and now < (at := brings_images_at(refusal)):
+            wakes.append(at)
+            continue
         wanted = _Wanting(snapshot.nodes[node.node.name], images, policy.rollout.prestage)
         (first if hold.reason is Reason.IMAGE_NOT_STAGED else later)[node.node.name] = wanted
-    return first | later
+    return first | later, wakes
 
 
-def _was_refused_once(refusal: Refusal | None, hold: Hold) -> bool:
-    """Tell whether a node waits for others, and that it is not known yet whether it may be changed again after one refusal."""
-    return hold.reason is Reason.WRITE_REFUSED and hold.until is None and refusal is not None and refusal.count == 1
+def _refusal(refusal: Refusal | None, hold: Hold) -> Refusal | None:
+    """Return how a node was refused that waits for others now, and may be changed again for all that is known."""
+    return refusal if hold.reason is Reason.WRITE_REFUSED and hold.until is None else None
 
 
 def _over(snapshot: Snapshot, found: Sequence[Survey]) -> Iterator[tuple[NodeView, Refusal | None]]:
