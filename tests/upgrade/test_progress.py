@@ -272,3 +272,24 @@ def test_garbage_in_our_annotation_is_no_memory_and_is_written_over() -> None:
     text = answer.patch.annotations[names.UPGRADE_RECORD]
     assert text is not None
     assert decode_record(text).cordon is CordonOwner.GPUWARD
+
+
+def test_a_node_under_way_whose_labels_changed_alone_is_taken_over_with_its_clocks() -> None:
+    """Others set its state, and gpuward remembered nothing but that its labels changed: it was in its state for decades."""
+    only = Record(state=State.WAIT_FOR_JOBS_REQUIRED, cordon=CordonOwner.GPUWARD, changing=NOW - 5)
+    for policies in (policy(), PAUSED):
+        view = node("n0", State.WAIT_FOR_JOBS_REQUIRED, remembers=only, cordoned=True)
+        found = begin(facts(view, OLD, policy=policies), NOW).node.record
+        assert (found.since, found.started, found.cordon, found.changing) == (NOW, NOW, CordonOwner.GPUWARD, NOW - 5)
+    paused = msgspec.structs.replace(only, paused=NOW - 2)
+    again = begin(facts(node("n0", State.WAIT_FOR_JOBS_REQUIRED, remembers=paused, cordoned=True), OLD), NOW).node.record
+    assert (again.since, again.started, again.paused) == (NOW, NOW, 0.0)
+
+
+def test_a_node_that_somebody_uncordoned_waits_for_nothing_that_its_cordon_was_for() -> None:
+    """Its time counted from no moment at all: it failed, was found validated, and failed again, for ever."""
+    changing = record(State.VALIDATION_REQUIRED, ours=True, changing=NOW - 5)
+    view = node("n0", State.VALIDATION_REQUIRED, remembers=changing)
+    known = msgspec.structs.replace(facts(view, NEW, FRESH), leaving=NEW)
+    path = walk(begin(known, NOW), policy(), NOW)
+    assert path.node.state is State.DONE

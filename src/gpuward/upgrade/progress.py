@@ -64,10 +64,10 @@ def _begun(node: NodeFacts, now: float) -> NodeProgress:
 
     After a pause the clocks of the node's state go on from where they stood.
     """
-    if node.record.paused and not node.by_hand:
+    if node.record.paused and not (node.by_hand or _is_unknown(node)):
         return _resumed(node, max(0.0, now - node.record.paused), now)
     followed = node.state in IN_PROGRESS or node.state in (State.UPGRADE_REQUIRED, State.FAILED)
-    if not followed or (node.node.record is not None and not node.by_hand):
+    if not followed or (node.node.record is not None and not (node.by_hand or _is_unknown(node))):
         return remember(node, now)
     owner = _owner_found(node)
     record = msgspec.structs.replace(
@@ -101,7 +101,12 @@ def remember(node: NodeFacts, now: float) -> NodeProgress:
     lifted = node.record.lifted + (node.state in UNDISTURBED or node.state is State.POD_RESTART_REQUIRED)
     course = node.record.course and node.record.course.uncordoned(now)
     record = msgspec.structs.replace(node.record, cordon=None, changing=0.0, lifted=lifted, course=course)
-    return NodeProgress(_changed(node, {}, record=record), adopted=True)
+    return NodeProgress(_changed(node, {}, record=record, leaving=None), adopted=True)
+
+
+def _is_unknown(node: NodeFacts) -> bool:
+    """Tell whether all that is remembered of a node under way, as others put it there, is that its labels change."""
+    return node.state in IN_PROGRESS and not node.record.started
 
 
 def _is_left_behind(node: NodeFacts) -> bool:
@@ -137,7 +142,7 @@ def pause(node: NodeFacts, hold: Hold, now: float) -> NodeProgress:
     A node that gpuward does not remember, or that somebody relabelled, has no clock yet.
     """
     path = msgspec.structs.replace(remember(node, now), hold=hold)
-    if node.record.paused or node.node.record is None or node.by_hand:
+    if node.record.paused or node.node.record is None or node.by_hand or _is_unknown(node):
         return path
     record = msgspec.structs.replace(path.node.record, paused=now)
     return msgspec.structs.replace(path, node=msgspec.structs.replace(path.node, record=record), adopted=True)
