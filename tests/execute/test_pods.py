@@ -349,3 +349,19 @@ def test_a_pod_that_may_not_be_made_is_remembered_until_one_may() -> None:
         assert bench.cluster.observe().unstaged == {}
 
     on_a_bench(play)
+
+
+def test_a_pod_of_that_name_which_somebody_relabelled_is_a_refusal() -> None:
+    """Nobody would find it, and it would be asked for again in each pass."""
+    async def play(bench: Bench) -> None:
+        action = created(bench, "gpu-1")
+        await bench.execute(action)
+        bench.sandbox.store.modify(
+            "pods", names.DEFAULT_NAMESPACE, "small", lambda obj: obj["metadata"].update(labels={"app": "other"}))
+        (outcome,) = await bench.execute(action)
+        assert outcome.called_off
+        (refusal,) = bench.cluster.observe().unstaged.values()
+        told = "there is a pod gpu-operator/small already, which has lost its label app=gpuward-prestage: delete it"
+        assert refusal.message == told
+
+    on_a_bench(play)

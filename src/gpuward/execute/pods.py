@@ -14,7 +14,7 @@ from gpuward.kube.doubts import settle
 from gpuward.kube.http.client import Selection
 from gpuward.kube.memory import Going
 from gpuward.model.actions import CreatePod, DeletePod, EvictPod, LastLook, ReleasePod
-from gpuward.model.driver import concerns_driver, is_driver_pod, owner_uid
+from gpuward.model.driver import concerns_driver, is_driver_pod, is_staging, owner_uid
 from gpuward.model.views import PodView, Ref
 from gpuward.model.workloads import uses_gpus
 from gpuward.upgrade.evictable_pods import users_of_driver
@@ -139,16 +139,22 @@ async def create_pod(world: World, action: CreatePod) -> None:
     """Create a pod; a refusal is remembered, so that its node does not wait for it.
 
     Raises:
-        CalledOff: there is one of its name. It is in the cache now, so the next decision knows.
+        CalledOff: there is one of its name. It is in the cache now, so the next decision knows; one that is for something else,
+            as somebody changed its label, is remembered as a refusal.
     """
     cluster, ref = world.cluster, action.ref
+    key = (ref.namespace, ref.name)
     try:
         answer = await cluster.client.create(resources.PODS, action.body)
     except errors.GpuwardError as error:
         if isinstance(error, errors.AlreadyExists):
-            await settle(cluster.client, resources.PODS, cluster.pods, (ref.namespace, ref.name))
+            await settle(cluster.client, resources.PODS, cluster.pods, key)
+            there = cluster.pods.get(key)
+            if there is not None and not is_staging(there.labels):  # else it would be asked for again at once
+                cluster.staged(action.node, world.clock.now(), f"there is a pod {ref} already, which has lost its label "
+                               f"app={names.STAGING_APP}: delete it")
             raise CalledOff(f"pod {ref} is there already") from error
-        await settle_after(error, world, resources.PODS, cluster.pods, (ref.namespace, ref.name))
+        await settle_after(error, world, resources.PODS, cluster.pods, key)
         if is_refusal(error):
             cluster.staged(action.node, world.clock.now(), str(error))
         raise

@@ -20,8 +20,8 @@ def has_driver_labels(labels: Mapping[str, str]) -> bool:
 
 
 def is_staging(labels: Mapping[str, str]) -> bool:
-    """Tell whether a pod's labels are those of one that only has the images of a driver pulled."""
-    return labels.get("app") == names.STAGING_APP
+    """Tell whether a pod's labels are those of one that only has the images of a driver pulled; people may have edited one."""
+    return labels.get("app") == names.STAGING_APP or names.STAGING_IMAGES in labels
 
 
 def is_driver_pod(pod: PodView, namespace: str) -> bool:
