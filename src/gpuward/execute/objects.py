@@ -6,7 +6,7 @@ What others add costs no write by itself, where `contains` says so: it might be 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -33,6 +33,11 @@ WAVE_NOTES = (names.BEGUN_WAVES, names.ANALYSIS)
 """Annotations of policies that say how the waves of their rollouts stand."""
 
 IMMUTABLE_IN_SERVICES = ("clusterIP", "clusterIPs")
+IMMUTABLE: Final[Mapping[str, tuple[str, ...]]] = {
+    "RoleBinding": ("roleRef",), "ClusterRoleBinding": ("roleRef",), "RuntimeClass": ("handler",),
+    "ConfigMap": ("data", "binaryData"),
+}
+"""From a kind to what nobody may change in an object of it; in a ConfigMap, where somebody has said `immutable`."""
 
 
 class _Applied(NamedTuple):
@@ -158,9 +163,26 @@ async def _look_at_owner(world: World, action: ApplyObject) -> None:
 async def _replace(world: World, gvr: GVR, action: ApplyObject) -> _Applied:
     if action.kind == "ServiceAccount":
         return await _take_over(world, gvr, action)
-    if action.verify or action.kind == "Service":
-        return await _replace_read(world, gvr, action)
-    return _Applied(await _replaced(world, gvr, _at(action.body, action.version, {})))
+    try:
+        if action.verify or action.kind == "Service":
+            return await _replace_read(world, gvr, action)
+        return _Applied(await _replaced(world, gvr, _at(action.body, action.version, {})))
+    except errors.Invalid as refused:
+        return await _make_anew(world, gvr, action, refused)
+
+
+async def _make_anew(world: World, gvr: GVR, action: ApplyObject, refused: errors.Invalid) -> _Applied:
+    """Delete and create an object of ours that differs in what nobody may change; any other stays as it is, and refused."""
+    live = (await world.cluster.client.get(gvr, action.ref.name, action.ref.namespace)).object()
+    meta = live["metadata"]
+    differs = any(live.get(field) != action.body.get(field) for field in IMMUTABLE.get(action.kind, ()))
+    fixed = action.kind != "ConfigMap" or live.get("immutable")
+    if not (differs and fixed and any(map(_is_ours, meta.get("ownerReferences") or ()))):
+        raise refused
+    world.check_acting()
+    client, version = world.cluster.client, meta["resourceVersion"]
+    await client.delete(gvr, action.ref.name, action.ref.namespace, uid=meta["uid"], version=version)
+    return _Applied(await client.create(gvr, action.body))
 
 
 async def _replace_read(world: World, gvr: GVR, action: ApplyObject) -> _Applied:
