@@ -13,7 +13,7 @@ from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
 from tests.journeys.kernels import runs_kernel
-from tests.journeys.looking import explanation_of, reason_of
+from tests.journeys.looking import explanation_of, reason_of, screen_of
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
 from tests.journeys.test_moves import (
     OTHER_KERNEL,
@@ -26,6 +26,9 @@ from tests.journeys.test_moves import (
     with_workloads,
 )
 from tests.journeys.test_nvidiadriver import driver_pods, make, nvidia_driver, set_driver
+
+NUMBERLESS: dict[str, str | None] = {names.REVISION_HASH: None, names.TEMPLATE_GENERATION: None}
+"""The edit that leaves a driver pod without a word of which template it is."""
 
 
 @pytest.mark.parametrize("automatic", [True, False])
@@ -193,9 +196,10 @@ def test_drivers_that_are_switched_off_before_they_were_replaced_go_like_any_oth
     scenario()
 
 
-@pytest.mark.parametrize("value", ["edited", None])
+@pytest.mark.parametrize("edit", [{names.REVISION_HASH: "edited"}, {names.REVISION_HASH: None}, NUMBERLESS],
+                         ids=["edited", "gone", "both gone"])
 @pytest.mark.parametrize("owner", ["ClusterPolicy", "NVIDIADriver", "precompiled"])
-def test_a_driver_pod_whose_revision_somebody_edited_is_upgraded_with_the_others(owner: str, value: str | None) -> None:
+def test_a_driver_pod_whose_revision_somebody_edited_is_upgraded_with_the_others(owner: str, edit: dict[str, str | None]) -> None:
     @on_stage(gpu_nodes=2)
     async def scenario(stage: Stage) -> None:
         if owner == "NVIDIADriver":
@@ -205,11 +209,12 @@ def test_a_driver_pod_whose_revision_somebody_edited_is_upgraded_with_the_others
         if owner == "precompiled":
             await be_precompiled(stage)
         before, pod = uids(stage), driver_pods(stage, "gpu-1")[0]["metadata"]["name"]
-        await stage.user.patch_merge(
-            resources.PODS, pod, {"metadata": {"labels": {names.REVISION_HASH: value}}}, names.DEFAULT_NAMESPACE)
+        await stage.user.patch_merge(resources.PODS, pod, {"metadata": {"labels": edit}}, names.DEFAULT_NAMESPACE)
         await stage.rest(120)
         assert (stage.hold("gpu-1"), uids(stage), stage.cordons()) == ("MetadataBehind", before, [])
         await stage.until(lambda: headline(stage)[:2] == ("True", "UpToDate"), within=60)
+        assert stage.policy_status()["state"] == "ready"
+        assert not any("older template" in line for line in await screen_of(stage))
         if owner == "NVIDIADriver":
             await set_driver(stage, "default", {"version": NEW})
         else:
@@ -218,3 +223,15 @@ def test_a_driver_pod_whose_revision_somebody_edited_is_upgraded_with_the_others
         assert not before & uids(stage)
 
     scenario()
+
+
+@on_stage(gpu_nodes=3)
+async def test_labels_taken_off_a_new_driver_pod_hold_no_rollout(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: State.VALIDATION_REQUIRED in stage.states().values(), within=900)
+    node = next(name for name, state in stage.states().items() if state == State.VALIDATION_REQUIRED)
+    pod = stage.driver_pod(node)["metadata"]["name"]
+    await stage.user.patch_merge(resources.PODS, pod, {"metadata": {"labels": NUMBERLESS}}, names.DEFAULT_NAMESPACE)
+    await stage.upgraded()
+    await stage.until(lambda: stage.policy_status()["state"] == "ready", within=120)

@@ -115,6 +115,24 @@ def revisions_of(uid: str, revisions: Iterable[RevisionView]) -> Revisions:
     return Revisions(newest, frozenset(each.hash for each in own), frozenset({newest.hash, *alike}))
 
 
+def has_edited_revision(pod: PodView, template: int) -> bool:
+    """Tell whether somebody has edited the label in which a pod names its revision, where its DaemonSet has none of that name: by
+    its number it is of the newest template, `template`, or it has no number, which every pod gets.
+    """
+    return template > 0 and pod.template_generation in (0, template)
+
+
+def is_newest(pod: PodView, ds: DaemonSetView, found: Revisions) -> bool:
+    """Tell whether a pod of a DaemonSet differs from the newest template in labels and annotations at most, by its revision or,
+    where somebody has edited that label, by its driver.
+    """
+    newest = found.newest
+    if newest is None or pod.revision in found.known:
+        return pod.revision in found.same
+    alike = newest.config_digest and pod.config_digest == newest.config_digest and pod.created >= newest.created
+    return bool(alike) and has_edited_revision(pod, ds.template_generation)
+
+
 def uses_driver(pod: PodView, namespace: str, *, variable: bool) -> bool:
     """Tell whether a pod needs the driver that is loaded: it asks for a GPU, or holds the driver and is not one of our own.
 

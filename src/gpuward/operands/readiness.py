@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from gpuward.model.driver import revisions_of
+from gpuward.model.driver import is_newest, revisions_of
 from gpuward.model.taints import tolerated
 from gpuward.model.views import DaemonSetView, NodeView, PodView, RevisionView
 
@@ -73,7 +73,7 @@ def _newest_everywhere(daemon_set: DaemonSetView, pods: Iterable[PodView], revis
     if len(own) < daemon_set.desired:
         return f"{len(own)} of {daemon_set.desired} pods exist"
     # A template that differs in labels and annotations only restarts no driver, so its pods count.
-    stale = [pod for pod in own if pod.revision not in found.same]
+    stale = [pod for pod in own if not is_newest(pod, daemon_set, found)]
     if stale:
         return f"{len(stale)} of {len(own)} pods have an older template"
     unready = [pod for pod in own if not pod.ready]

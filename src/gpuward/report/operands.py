@@ -8,7 +8,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.labels.discovery import has_gpu
-from gpuward.model.driver import driver_daemonsets, is_hosts_daemonset, revisions_of
+from gpuward.model.driver import driver_daemonsets, is_hosts_daemonset, is_newest, revisions_of
 from gpuward.model.hosts import told_of_use
 from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
@@ -228,5 +228,5 @@ def _as_heard_of(pods: Iterable[PodView], snapshot: Snapshot) -> Iterator[PodVie
 
 def older_pods(ds: DaemonSetView, pods: Iterable[PodView], snapshot: Snapshot) -> int:
     """Count the pods of a DaemonSet that run another template than its newest."""
-    same = revisions_of(ds.uid, snapshot.revisions).same
-    return sum(pod.is_owned_by(ds.uid) and pod.revision not in same for pod in pods) if same else 0
+    found = revisions_of(ds.uid, snapshot.revisions)
+    return sum(pod.is_owned_by(ds.uid) and not is_newest(pod, ds, found) for pod in pods) if found.same else 0

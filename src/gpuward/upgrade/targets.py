@@ -7,7 +7,7 @@ from collections.abc import Container
 import msgspec
 
 from gpuward import names
-from gpuward.model.driver import revisions_of
+from gpuward.model.driver import has_edited_revision, revisions_of
 from gpuward.model.edits import TemplateEdited, until
 from gpuward.model.placement import Placement
 from gpuward.model.plan import Hold
@@ -37,13 +37,14 @@ class Target(msgspec.Struct, frozen=True):
     def of(self, driver: PodView | None) -> Target:
         """Return the target of a driver pod. One of a revision that no watch has shown yet is newer than what is taken for the
         newest, unless it is older than that, or was made of an earlier template: then its revision has been deleted, or belonged
-        to another DaemonSet. One that was made of this very template has a label that somebody has edited.
+        to another DaemonSet. One that was made of this very template has a label that somebody has edited; so has one without a
+        number, which each pod gets where its DaemonSet has one.
         """
         if driver is None or driver.orphan or driver.revision in self.known or self.edited is not None:
             return self
         if driver.created < self.created or 0 < driver.template_generation < self.template:
             return self
-        if self.digest and 0 < driver.template_generation == self.template:
+        if self.digest and has_edited_revision(driver, self.template):
             alike = driver.config_digest == self.digest
             return msgspec.structs.replace(self, same=self.same | {driver.revision}) if alike else self
         return UNSETTLED
