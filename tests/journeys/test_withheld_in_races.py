@@ -18,7 +18,8 @@ from gpuward.sandbox.programs import OPENS_GPUS
 from kubesandbox.builders import deployment
 from kubesandbox.messages import Answer, Request, Stream, refusal
 from kubesandbox.sim.objects import is_ready
-from tests.journeys.stage import NEW, OLD, Object, Stage, gpu_template, on_stage
+from kubesandbox.store import Event
+from tests.journeys.stage import NEW, OLD, POLICY, Object, Stage, gpu_template, on_stage, policy
 from tests.journeys.test_nvidiadriver import driver_pods, label_pools, make, nvidia_driver
 from tests.journeys.test_withheld import restarting, set_driver, torn, with_notebooks
 from tests.journeys.test_withheld_further import NONE_MAY_START, switched_off
@@ -310,3 +311,29 @@ def test_a_pod_that_only_holds_the_driver_stops_no_node_where_such_ones_are_igno
         await stage.until(lambda: stage.finished("580" if how == "precompiled" else NEW) and not stage.cordons(), within=1800)
 
     story()
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_node_that_lacks_its_label_and_loses_its_cordon_is_cordoned_again(stage: Stage) -> None:
+    """It gets the label only while it is cordoned, and would wait for its driver pod until its deadline."""
+    lifted: list[str] = []
+
+    def lift(event: Event) -> None:
+        name, labels = event.obj["metadata"]["name"], event.obj["metadata"]["labels"]
+        waits = labels.get(names.UPGRADE_STATE) == State.POD_RESTART_REQUIRED and names.DEPLOY_DRIVER not in labels
+        if waits and event.obj["spec"].get("unschedulable") and not lifted:
+            lifted.append(name)
+            stage.sandbox.store.modify("nodes", None, name, lambda node: node["spec"].pop("unschedulable"))
+
+    await stage.installed()
+    for node in stage.states():
+        stage.run_pod(f"train-{node}", node, owned=True)
+    await stage.until(lambda: all(map(is_ready, stage.workload_pods())))
+    await stage.user.delete(resources.CLUSTER_POLICIES, POLICY)
+    await stage.rest(60)
+    stage.sandbox.store.subscribe(lift, "nodes")
+    body = policy()
+    body["spec"]["driver"]["version"] = NEW
+    await stage.user.create(resources.CLUSTER_POLICIES, body)
+    await stage.upgraded(within=900)
+    assert (len(lifted), torn(stage), stage.cordons()) == (1, [], [])

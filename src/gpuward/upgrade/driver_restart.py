@@ -66,7 +66,8 @@ def restart_driver(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     if replacement and (first := plugin_first(node, now)) is not None:
         return msgspec.structs.replace(first, hold=msgspec.structs.replace(first.hold, until=until))
     ended = _ended(node) if node.driver is not None and node.driver.deleting else ()
-    recordon = bool(replacement) and not node.unschedulable
+    # A node gets the label of its driver back only while it is cordoned.
+    recordon = (bool(replacement) or node.withheld) and not node.unschedulable
     return Wait(hold, actions=(*replacement, *ended), recordon=recordon, retry_at=again)
 
 
