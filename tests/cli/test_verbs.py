@@ -289,6 +289,15 @@ async def test_nodes_are_skipped_and_no_longer(cluster: Cluster) -> None:
     assert await cluster.skip("a", undo=True) == ["a is not skipped: nothing is written"]
 
 
+@on_cluster(switched(True), node("b", State.DRAIN_REQUIRED), node("cpu-1"), node("f", State.FAILED))
+async def test_what_becomes_of_a_node_that_is_skipped_no_longer_is_said(cluster: Cluster) -> None:
+    await cluster.skip("b", "cpu-1", "f")
+    assert await cluster.skip("b", "cpu-1", "f", undo=True) == [
+        "b is no longer skipped; next: its upgrade is under way (drain-required) and goes on",
+        "cpu-1 is no longer skipped; next: no GPU is known there, so it has no driver now",
+        "f is no longer skipped; next: its last upgrade did not succeed, and `gpuward explain f` says when it is tried again"]
+
+
 @on_cluster(switched(True), node("gpu-3", State.DONE))
 async def test_an_unknown_node_is_answered_with_the_nearest(cluster: Cluster) -> None:
     for undo in (False, True):

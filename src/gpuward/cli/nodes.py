@@ -21,6 +21,8 @@ from gpuward.model.undrainable import GivenUp
 from gpuward.model.views import NodeView
 from gpuward.wire.nodes import node_view
 
+WITHOUT_GPU = "no GPU is known there, so it has no driver now"
+
 
 class Deed(msgspec.Struct, frozen=True):
     """Hold what is to be done about one node: a label to be set, or removed (None), and the words for it."""
@@ -185,16 +187,29 @@ def _skip(node: NodeView) -> Deed:
     under_way = f"is skipped; next: its upgrade is under way ({node.state}) and goes on, and {later}"
     goes_on = node.state in IN_PROGRESS and _given_up(node) is None
     told = under_way if goes_on else f"is skipped; next: no driver upgrade of it starts until {back}"
-    told += "" if node.gpu_present or has_gpu(node) or node.upgrade_label else "; no GPU is known there, so it has no driver now"
-    return Deed(told, names.UPGRADE_SKIP, "true")
+    return Deed(f"{told}{'' if _may_have_driver(node) else f'; {WITHOUT_GPU}'}", names.UPGRADE_SKIP, "true")
 
 
 def _unskip(node: NodeView) -> Deed:
     if not _is_skipped(node):
         return Deed("is not skipped")
-    waits = node.state is State.UPGRADE_REQUIRED
-    then = _turn(msgspec.structs.replace(node, labels={})) if waits else "it is upgraded with the next new driver"
-    return Deed(f"is no longer skipped; next: {then}", names.UPGRADE_SKIP)
+    labels = {key: value for key, value in node.labels.items() if key != names.UPGRADE_SKIP}
+    return Deed(f"is no longer skipped; next: {_next(msgspec.structs.replace(node, labels=labels))}", names.UPGRADE_SKIP)
+
+
+def _next(node: NodeView) -> str:
+    """Say what becomes of a node that is skipped no longer."""
+    if node.state is State.UPGRADE_REQUIRED:
+        return _turn(node)
+    if node.state is State.FAILED or _given_up(node) is not None:
+        return f"its last upgrade did not succeed, and `gpuward explain {node.name}` says when it is tried again"
+    if node.state in IN_PROGRESS:
+        return f"its upgrade is under way ({node.state}) and goes on"
+    return "it is upgraded with the next new driver" if _may_have_driver(node) else WITHOUT_GPU
+
+
+def _may_have_driver(node: NodeView) -> bool:
+    return bool(node.gpu_present or has_gpu(node) or node.upgrade_label)
 
 
 def _is_skipped(node: NodeView) -> bool:
