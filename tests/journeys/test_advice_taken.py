@@ -20,7 +20,7 @@ from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver
 from tests.journeys.test_operand_fails import explained
 from tests.journeys.test_rolloutpolicy import apply
-from tests.journeys.test_waves import abort
+from tests.journeys.test_waves import abort, resume
 from tests.journeys.test_withheld import set_driver
 
 
@@ -242,6 +242,22 @@ async def test_a_node_that_an_abort_leaves_without_a_driver_is_told_the_way_back
     assert (back.then, bool(back.risk)) == ("this node starts at once", True)
     await stage.upgrade_to(OLD)
     await stage.upgraded(OLD)
+
+
+@on_stage(gpu_nodes=3)
+async def test_what_a_resume_after_an_abort_forgives_is_told_beforehand(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.faults.add(Fault(FaultKind.DRIVER_CRASH, node="gpu-1", image=f"*{NEW}*"))
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-2") == "NewDriverFails", within=3600)
+    await abort(stage)
+    await stage.until(lambda: stage.hold("gpu-2") == "Aborted")
+    *_, on = (await explanation_of(stage, "gpu-2")).remedies
+    assert on.do == "let the rollout go on, and failures so far count no more"
+    assert on.then == "this node then waits for its turn (1st)"
+    await resume(stage)
+    await stage.rest(2)
+    assert stage.hold("gpu-2") == "UnavailableLimit"
 
 
 @on_stage(gpu_nodes=3)

@@ -58,7 +58,11 @@ def resume(question: Question) -> Iterator[Candidate]:
     """Take an abort back, or the driver that was given up by it: a node may have been left without any."""
     yield from take_back(question)
     yield from take_back_untried(question, given_up=True)
-    yield _said(question, "resume", "let the rollout go on", aborted=None)
+    case = question.case
+    # Whoever takes an abort back forgives what failed before, too: the command does both.
+    after = replace(case.policy, rollout=replace(case.policy.rollout, aborted=None, resumed_at=question.now))
+    change = partial(policy_fixes.under, before=case.policy, after=after)
+    yield Fix("let the rollout go on, and failures so far count no more", change, command_for("resume", case.policy.driver))
 
 
 def look_at_failures(question: Question) -> Iterator[Candidate]:
@@ -165,7 +169,7 @@ def _word(question: Question, *nodes: str) -> Word:
     return Word(max(question.now, *finished), "", tuple(sorted(targets)), nodes)
 
 
-def _said(question: Question, verb: str, do: str, **word: Word | None) -> Fix:
+def _said(question: Question, verb: str, do: str, **word: Word) -> Fix:
     """Return the fix that is somebody's word."""
     case = question.case
     after = replace(case.policy, rollout=replace(case.policy.rollout, **word))
