@@ -469,3 +469,14 @@ async def test_nodes_that_wait_without_the_driver_that_a_removal_took_are_named(
     (told,) = (await status_of(stage))["warnings"]
     assert told == "gpu-2, gpu-3 offer GPUs that no driver pod serves: gpuward explain gpu-2"
     assert any("its upgrade brings the next one" in note for note in (await explanation_of(stage, "gpu-2")).notes)
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_driver_pod_that_stops_is_not_said_to_run_on(stage: Stage) -> None:
+    await installed(stage, NVIDIADRIVER)
+    await remove(stage, NVIDIADRIVER)
+    await stage.until(lambda: not driver_pods(stage), within=600)
+    await stage.rest(60)
+    for node in stage.states():
+        told = [message for message in stage.events(node) if "no NVIDIADriver selects this node" in message]
+        assert told == ["NotSelected: no NVIDIADriver selects this node, so it gets no driver pod"]

@@ -19,7 +19,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST, IN_PROGRESS, MAINTENANCE, UNDISTURBED, State
 from gpuward.model.unserved import NotSelected
 from gpuward.model.views import NodeView
-from gpuward.model.waits import MovePaused, Paused, Plain
+from gpuward.model.waits import MovePaused, OperandPod, Paused, Plain
 from gpuward.upgrade.done_or_failed import is_outdated, kept_driver, remembered_failure, unfinished
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.node_decision import NodeDecision
@@ -176,8 +176,10 @@ def _off(node: NodeFacts, policy: UpgradePolicy) -> Hold:
     """Say why upgrades are off: by a switch, or because no NVIDIADriver is for the node, whose driver serves on."""
     if (unjudged := _unjudged(node, policy)) is not None:
         return unjudged
-    why = NotSelected(node.driver.ref) if policy.unowned and node.driver is not None else Paused(policy.switches)
-    return Hold(why, node.record.since)
+    if not policy.unowned or node.driver is None:
+        return Hold(Paused(policy.switches), node.record.since)
+    stops = node.driver.deleting
+    return Hold(OperandPod(node.driver.ref, Reason.DRIVER_STOPPING) if stops else NotSelected(node.driver.ref), node.record.since)
 
 
 def _unjudged(node: NodeFacts, policy: UpgradePolicy) -> Hold | None:
