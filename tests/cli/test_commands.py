@@ -256,3 +256,9 @@ def test_the_operator_refuses_a_namespace_that_cannot_be_one() -> None:
     told = gpuward("run", OPERATOR_NAMESPACE="a/b")
     assert (told.returncode, told.stderr.count("\n")) == (1, 1)
     assert "OPERATOR_NAMESPACE: 'a/b' cannot be used: write up to 63 lower case" in told.stderr
+
+
+def test_a_wave_is_not_passed_over_where_a_plan_is_approved_of() -> None:
+    told = CliRunner().invoke(commands, ["approve", "canary", "--plan", "plan.json"])
+    assert told.exit_code == 2
+    assert "WAVE ('canary') and --plan exclude each other: approve of the plan first, then of the wave" in told.output

@@ -157,6 +157,8 @@ def approve(wave: str, driver: str, path: Path | None, dry_run: bool, **connecti
     from gpuward.cli.rollouts import tell
 
     if path is not None:
+        if wave:
+            raise click.UsageError(f"WAVE ({wave!r}) and --plan exclude each other: approve of the plan first, then of the wave")
         from gpuward.cli.savedplan import approve_plan
 
         tell(connection["kubeconfig"], connection["context"], lambda client: approve_plan(client, path, driver, dry_run=dry_run))
