@@ -48,7 +48,7 @@ async def _drivers(kubeconfig: str | None, context: str | None, namespace: str, 
         say_json({"pools": [pool.as_json() for pool in pools]})
         return
     shown = console()
-    shown.print(styled(headline(picture)), soft_wrap=True)
+    say_sentence(headline(picture), INDENT, shown)
     for told in not_taken_up(picture.drivers):
         say_sentence(told, INDENT, shown)
     if pools:
