@@ -156,6 +156,8 @@ DRIVER_CONTAINERS: Final = (DRIVER_CONTAINER, "nvidia-vgpu-manager-ctr")
 SUBSCRIPTION: Final = "/etc/pki/entitlement"
 """Where a host with RHEL has its subscription."""
 VFIO_MANAGER_APP: Final = "nvidia-vfio-manager"
+CC_MANAGER_APP: Final = "nvidia-cc-manager"
+VGPU_DEVICE_MANAGER_APP: Final = "nvidia-vgpu-device-manager"
 VGPU_MANAGER_APP: Final = "nvidia-vgpu-manager-daemonset"
 NVIDIA_DRIVER_APP_PREFIXES: Final = ("nvidia-gpu-driver-", "nvidia-vgpu-driver-")
 """What the label `app` of an NVIDIADriver's DaemonSets and pods begins with."""

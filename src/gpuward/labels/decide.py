@@ -20,6 +20,7 @@ from gpuward.model.driver import heeds_variable, owner_uid, spares_default_runti
 from gpuward.model.leaving import Leaving, leaving_of
 from gpuward.model.record import format_time
 from gpuward.model.removal import DriverKept
+from gpuward.model.resetting import DEPLOY_CC_MANAGER, is_to_wait, may_come
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView
 from gpuward.model.withheld import loaded_last
@@ -107,6 +108,11 @@ class _Rules(NamedTuple):
         variable = heeds_variable(node, self.spared)
         return any((pod.uses_vm_gpu and not pod.finished) or uses_driver(pod, self.namespace, variable=variable) for pod in pods)
 
+    def later(self, node: NodeView, pods: Sequence[PodView]) -> frozenset[str]:
+        """Return the labels of operands that come to a node once nothing uses its GPUs."""
+        waits = self.policy.cc_manager and may_come(node) and is_to_wait(pods, self.workloads.users(node, pods), self.namespace)
+        return frozenset({DEPLOY_CC_MANAGER}) if waits else frozenset()
+
     def handed_over_until(self, node: NodeView, pods: Sequence[PodView]) -> float | None:
         """Return until when nothing is to offer the GPUs of a host that gets another driver; None where something may."""
         if not is_handed_over(node, pods, self.namespace) or self.workloads.users(node, pods) or node.record is None:
@@ -127,11 +133,11 @@ def _decide(node: NodeView, pods: Sequence[PodView], rules: _Rules) -> _Found:
         grace = policy.discovery_grace
         loss = judge_loss(node, used=rules.used(node, pods), outage=rules.outage(), grace=grace, now=rules.now)
         return _Found(node.name, _keep(node, loss) if loss.kept else rules.finished(
-            _patch(node, policy, workload, pods, drivers), node, pods), loss)
+            _patch(node, workload, pods, rules), node, pods), loss)
     if has_gpu(node) or not busy(node, used=rules.used(node, pods)):
         operands = None if policy.remove_at_once else rules.workloads.operands(node, pods)
         until = rules.handed_over_until(node, pods)
-        patch = _patch(node, policy, workload, pods, drivers, kept=operands is not None)
+        patch = _patch(node, workload, pods, rules, kept=operands is not None)
         patch = rules.finished(without_offers(patch) if until is not None else without_note(patch, node), node, pods)
         settled = patch is None and kept is None and operands is None and not (
             drivers.is_open(node, pods) or rules.managers.left_anything(node))
@@ -174,9 +180,10 @@ def _keep(node: NodeView, loss: Loss) -> PatchNode | None:
 
 
 def _patch(
-    node: NodeView, policy: LabelPolicy, workload: Workload, pods: Sequence[PodView], drivers: DriverLabels, *, kept: bool = False
+    node: NodeView, workload: Workload, pods: Sequence[PodView], rules: _Rules, *, kept: bool = False
 ) -> PatchNode | None:
     """Return the change of a node's labels and annotations; its operands stay as they are where they are `kept`."""
+    policy, drivers = rules.policy, rules.drivers
     present = has_gpu(node)
     wanted: dict[str, str | None] = {}
     if present != node.gpu_present and (present or names.GPU_PRESENT in node.labels):
@@ -184,7 +191,7 @@ def _patch(
     if not present:
         wanted |= _removed(node, KNOWN)
     elif not kept:
-        wanted |= _operands(node, policy, workload, managed=drivers.is_starting(pods))
+        wanted |= _operands(node, policy, workload, rules.later(node, pods), managed=drivers.is_starting(pods))
     elif node.record is not None and node.record.changing:
         wanted |= {key: "true" for key in policy.operand_labels(workload_of(node.labels) or workload)
                    if key in names.OFFERED_BY and not node.labels.get(key)}
@@ -217,7 +224,9 @@ def _concerns_driver(node: NodeView, changed: Iterable[str]) -> bool:
     return any(key in node.labels or bool(loaded_last(node)) for key in labels)
 
 
-def _operands(node: NodeView, policy: LabelPolicy, workload: Workload, *, managed: bool) -> Mapping[str, str | None]:
+def _operands(
+    node: NodeView, policy: LabelPolicy, workload: Workload, later: frozenset[str], *, managed: bool
+) -> Mapping[str, str | None]:
     """Return the operand labels to set and to remove; a value that somebody else chose is left alone.
 
     While a driver starts, labels without a value are `managed`: the driver manager writes one for each operand each time that it
@@ -225,7 +234,7 @@ def _operands(node: NodeView, policy: LabelPolicy, workload: Workload, *, manage
     """
     if node.labels.get(names.DEPLOY_OPERANDS) == "false":
         return _removed(node, KNOWN)
-    effective = policy.operand_labels(workload)
+    effective = policy.operand_labels(workload) - later
     for_containers = workload is Workload.CONTAINER
     spared = {MIG_MANAGER} if for_containers else frozenset()
     others = KNOWN - effective - spared

@@ -35,6 +35,7 @@ class LabelSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     sandbox_workloads: bool = False
     default_workload: Workload = Workload.CONTAINER
     kata: bool = False
+    cc_manager: bool = False
 
 
 class LabelPolicy(msgspec.Struct, frozen=True):
@@ -45,6 +46,8 @@ class LabelPolicy(msgspec.Struct, frozen=True):
     sandbox_workloads: bool = False
     default_workload: Workload = Workload.CONTAINER
     kata: bool = False
+    cc_manager: bool = False
+    """Whether hosts are to have the manager of confidential computing."""
     default_mig_config: str = ""
     precompiled: bool = False
     """Whether the ClusterPolicy's drivers are precompiled."""
@@ -93,6 +96,7 @@ def label_policy(
         sandbox_workloads=sandbox.is_enabled,
         default_workload=Workload(sandbox.default_workload),
         kata=sandbox.mode == "kata",
+        cc_manager=sandbox.is_enabled and sandbox.mode == "kata" and spec.cc_manager.is_enabled,
         default_mig_config=mig.config.default if mig.is_enabled and mig.config is not None else "",
         precompiled=spec.driver.is_precompiled,
         claims=tuple(claims) if spec.driver.is_left_to_nvidia_drivers else None,
@@ -105,7 +109,7 @@ def label_settings(policy: ClusterPolicy) -> LabelSettings:
     """Return what is remembered of a ClusterPolicy for the time in which it cannot be followed."""
     found = label_policy(policy)
     return LabelSettings(found.driver_upgrades, found.default_mig_config, found.precompiled, found.claims is not None,
-                         found.sandbox_workloads, found.default_workload, found.kata)
+                         found.sandbox_workloads, found.default_workload, found.kata, found.cc_manager)
 
 
 def remembered_policy(
@@ -117,6 +121,7 @@ def remembered_policy(
         sandbox_workloads=last.sandbox_workloads,
         default_workload=last.default_workload,
         kata=last.kata,
+        cc_manager=last.cc_manager,
         default_mig_config=last.default_mig_config,
         precompiled=last.precompiled,
         claims=tuple(claims) if last.left_to_drivers else None,

@@ -35,6 +35,7 @@ from gpuward.operands.sandboxes.going import due
 from gpuward.operands.sandboxes.handing_over import behind_hosts, hand_over, waits_for_hosts
 from gpuward.operands.sandboxes.host_by_host import by_host, replacements, told_of_hosts
 from gpuward.operands.sandboxes.in_use import spare_drivers_in_use
+from gpuward.operands.sandboxes.resetting import behind_machines, waits_for_machines
 from gpuward.operands.state import OperandState
 from gpuward.operands.status import Verdict, failed, invalid, judged, status_of
 from gpuward.operands.statuses import Worded, lacking, refusal, status_write, waiting_states
@@ -122,7 +123,7 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
     left = active.valid.spec.driver.is_left_to_nvidia_drivers
     rendered, prepared = prepared, by_host(prepared, snapshot)
     waiting = (waiting_states(states, snapshot, prepared) | told_of_hosts(rendered, snapshot)
-               | waits_for_hosts(states, snapshot))
+               | waits_for_hosts(states, snapshot) | waits_for_machines(states, snapshot))
     behind = not_applied(active.valid, states, prepared, snapshot)
     emptying = frozenset({view.uid} if active.valid.spec.driver.is_upgraded else ())
     gone = _stale(active.valid, states, view, snapshot, at_once=at_once)
@@ -132,8 +133,8 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
     verdict = failed(DRIVER_STATE, stays) if stays and verdict.reason != NOT_FOLLOWED else verdict
     wanted = while_needed(prepared, snapshot, left=left) if left or (active.switched_off and not at_once) else prepared
     writes = [*_remember(active), *labelled(active.valid, snapshot),
-              *hand_over(spare_drivers_in_use(changes(wanted, snapshot, emptying), snapshot, now), states, snapshot, now,
-                         left=left),
+              *hand_over(spare_drivers_in_use(behind_machines(changes(wanted, snapshot, emptying), snapshot), snapshot, now),
+                         states, snapshot, now, left=left),
               *replacements(rendered, snapshot, now), *gone, *homeless(snapshot), *ending(snapshot)]
     behind = stays or behind or yet_to_go(gone, snapshot)
     if rollout is not None:
@@ -168,7 +169,8 @@ def _missing(active: ActivePolicy, snapshot: Snapshot, images: Mapping[str, str]
 
 def _only_missing(policy: ClusterPolicy, view: PolicyView, prepared: Sequence[Prepared], snapshot: Snapshot) -> list[Action]:
     emptying = frozenset({view.uid} if policy.spec.driver.is_upgraded else ())
-    return behind_hosts(changes(by_host(prepared, snapshot), snapshot, emptying, only_missing=True), snapshot)
+    missing = changes(by_host(prepared, snapshot), snapshot, emptying, only_missing=True)
+    return behind_machines(behind_hosts(missing, snapshot), snapshot)
 
 
 def _render(active: ActivePolicy, policy: ClusterPolicy, facts: ClusterFacts, images: Mapping[str, str], memory: OperandMemory

@@ -27,7 +27,7 @@ from gpuward.report.versions import asked_version
 DRIVER = "driver"
 NO_DAEMONSET = "its DaemonSet does not exist"
 _STATE_PREFIX = "state-"
-_OF_HOSTS = frozenset({names.VFIO_MANAGER_APP, names.VGPU_MANAGER_APP})
+_OF_HOSTS = frozenset({names.VFIO_MANAGER_APP, names.VGPU_MANAGER_APP, names.CC_MANAGER_APP, names.VGPU_DEVICE_MANAGER_APP})
 """The DaemonSets whose pods stay while virtual machines use their hosts."""
 Pods = Mapping[str, Sequence[PodView]]
 

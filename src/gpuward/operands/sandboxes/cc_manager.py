@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuward import names
 from gpuward.operands import images, rbac
 from gpuward.operands.common import set_container, set_env, set_envs, set_host_network
 from gpuward.operands.common_daemonset import DaemonSetFrame, daemon_set, ref
@@ -11,7 +12,7 @@ from gpuward.operands.objects import Json, env, exec_action, find, host_path, mo
 from gpuward.operands.state import ObjectRef
 
 NAME = "state-cc-manager"
-APP = "nvidia-cc-manager"
+APP = names.CC_MANAGER_APP
 
 
 def enabled(ctx: Context) -> bool:

@@ -20,11 +20,12 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, NodeView, PodView
 from gpuward.operands.changes import Prepared, WantedObject
 from gpuward.operands.driver.unwanted import once_unused
-from gpuward.operands.sandboxes import vfio_manager, vgpu_manager
+from gpuward.operands.sandboxes import cc_manager, vfio_manager, vgpu_devices, vgpu_manager
 from gpuward.operands.state import applied_hash, with_applied_hash
 
-_STATES: Final[Mapping[str, str]] = {vfio_manager.NAME: vfio_manager.APP, vgpu_manager.NAME: vgpu_manager.DAEMON_SET}
-"""The DaemonSet of each state that brings such drivers."""
+_STATES: Final[Mapping[str, str]] = {vfio_manager.NAME: vfio_manager.APP, vgpu_manager.NAME: vgpu_manager.DAEMON_SET,
+                                     cc_manager.NAME: cc_manager.APP, vgpu_devices.NAME: vgpu_devices.APP}
+"""The DaemonSet of each state that brings such drivers, or divides or resets the GPUs as it starts, where it is to do so."""
 _ON_DELETE: Final = {"type": "OnDelete"}
 
 

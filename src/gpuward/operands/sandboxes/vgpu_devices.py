@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuward import names
 from gpuward.operands import images, rbac
 from gpuward.operands.common import set_container, set_env, set_envs, set_host_network
 from gpuward.operands.common_daemonset import DaemonSetFrame, daemon_set, ref
@@ -23,7 +24,7 @@ from gpuward.operands.sandboxes.vgpu_layouts import config_yaml
 from gpuward.operands.state import ObjectRef
 
 NAME = "state-vgpu-device-manager"
-APP = "nvidia-vgpu-device-manager"
+APP = names.VGPU_DEVICE_MANAGER_APP
 DEFAULT_LAYOUTS = "default-vgpu-devices-config"
 _DEFAULT_LAYOUT = "default"
 

@@ -1,0 +1,115 @@
+"""The manager of confidential computing takes GPUs from vfio-pci and resets them where it is to set another mode: it comes to no
+host, and is replaced on none, while a virtual machine runs there.
+"""
+
+from __future__ import annotations
+
+from gpuward.model.resetting import DEPLOY_CC_MANAGER
+from gpuward.sandbox.hosts import VM_RESOURCE
+from kubesandbox.sim.objects import is_ready
+from tests.journeys.looking import screen_of
+from tests.journeys.stage import Stage, on_stage
+from tests.journeys.test_hosts_left import HOSTS
+from tests.journeys.test_hosts_managed import strategy
+from tests.journeys.test_hosts_switched import with_manager
+from tests.journeys.test_node_workload import PASSTHROUGH, end, is_host, run_machine, runs, torn
+
+MANAGER = "nvidia-cc-manager"
+
+
+def modes(stage: Stage) -> dict[str, str]:
+    """Return the default mode by which the manager of each host has begun."""
+    pods = [pod for pod in stage.pods() if pod["metadata"]["labels"].get("name") == MANAGER and is_ready(pod)]
+    return {pod["spec"]["nodeName"]: value["value"] for pod in pods
+            for value in pod["spec"]["containers"][0]["env"] if value["name"] == "DEFAULT_CC_MODE"}
+
+
+async def with_machine(stage: Stage, mode: str) -> None:
+    """Let two nodes be for virtual machines that are run in a mode, and run one on the first."""
+    await stage.installed()
+    await stage.patch_policy("sandboxWorkloads", {"enabled": True, "defaultWorkload": PASSTHROUGH, "mode": mode})
+    await stage.until(lambda: is_host(stage, "gpu-1") and is_host(stage, "gpu-2") and stage.policy_status()["state"] == "ready")
+    await stage.until(lambda: int(stage.node("gpu-1")["status"]["allocatable"].get(VM_RESOURCE, 0)))
+    run_machine(stage, "vm", "gpu-1")
+    await stage.until(lambda: runs(stage, "vm"))
+
+
+async def goes_on(stage: Stage, mode: str) -> None:
+    """End the virtual machine, and see that its host gets the mode, too, and nothing of it is left."""
+    await end(stage, "vm")
+    await stage.until(lambda: modes(stage) == {"gpu-1": mode, "gpu-2": mode} and strategy(stage, MANAGER) == "RollingUpdate")
+    await stage.until(lambda: int(stage.node("gpu-1")["status"]["allocatable"].get(VM_RESOURCE, 0)))
+    await stage.until(lambda: stage.policy_status()["state"] == "ready")
+    await stage.rest(300)
+    assert (torn(stage), stage.cordons(), is_host(stage, "gpu-1")) == ([], [], True)
+
+
+@on_stage(gpu_nodes=2)
+async def test_another_mode_comes_to_hosts_that_nobody_uses(stage: Stage) -> None:
+    await with_machine(stage, "kata")
+    assert modes(stage) == {"gpu-1": "on", "gpu-2": "on"}
+    await stage.patch_policy("ccManager/defaultMode", "off")
+    await stage.until(lambda: modes(stage) == {"gpu-1": "on", "gpu-2": "off"})
+    await stage.restart_operator()
+    await stage.rest(600)
+    assert (modes(stage), runs(stage, "vm"), torn(stage)) == ({"gpu-1": "on", "gpu-2": "off"}, True, [])
+    told = "1 of 2 pods have an older template; that on gpu-1 is used by pod ml/vm"
+    assert f"{MANAGER}: {told}" in stage.condition()["message"]
+    assert f"  cc-manager 2/2  {told}" in await screen_of(stage)
+    await goes_on(stage, "off")
+
+
+@on_stage(gpu_nodes=2)
+async def test_the_manager_comes_to_each_host_once_nobody_uses_it(stage: Stage) -> None:
+    await with_machine(stage, "kubevirt")
+    await stage.patch_policy("sandboxWorkloads/mode", "kata")
+    await stage.until(lambda: modes(stage) == {"gpu-2": "on"})
+    await stage.restart_operator()
+    await stage.rest(300)
+    assert (modes(stage), runs(stage, "vm"), torn(stage)) == ({"gpu-2": "on"}, True, [])
+    told = f"{MANAGER} waits for the pods of virtual machines to go, as it may reset the GPUs: pod ml/vm runs on node gpu-1"
+    assert stage.condition()["message"].endswith(f"state-cc-manager: {told}")
+    await goes_on(stage, "on")
+
+
+@on_stage(gpu_nodes=2)
+async def test_it_stays_beside_a_machine_and_comes_back_once_that_has_gone(stage: Stage) -> None:
+    await with_machine(stage, "kata")
+    assert modes(stage) == {"gpu-1": "on", "gpu-2": "on"}
+    await stage.patch_policy("sandboxWorkloads/enabled", False)
+    await stage.rest(60)
+    await stage.patch_policy("sandboxWorkloads/enabled", True)
+    await stage.until(lambda: modes(stage) == {"gpu-2": "on"})
+    await stage.rest(300)
+    assert (modes(stage), runs(stage, "vm"), torn(stage)) == ({"gpu-2": "on"}, True, [])
+    await goes_on(stage, "on")
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_label_that_somebody_has_set_is_left_alone(stage: Stage) -> None:
+    await with_machine(stage, "kubevirt")
+    await stage.label("gpu-1", DEPLOY_CC_MANAGER, "false")
+    await stage.patch_policy("sandboxWorkloads/mode", "kata")
+    await stage.until(lambda: modes(stage) == {"gpu-2": "on"} and stage.policy_status()["state"] == "ready")
+    await end(stage, "vm")
+    await stage.rest(60)
+    assert (modes(stage), stage.labels("gpu-1")[DEPLOY_CC_MANAGER]) == ({"gpu-2": "on"}, "false")
+
+
+@on_stage(gpu_nodes=3)
+async def test_another_layout_of_vgpus_comes_to_hosts_that_nobody_uses(stage: Stage) -> None:
+    """The manager of vGPU devices takes those away that are there, and makes others."""
+    await with_manager(stage)
+
+    def layouts() -> dict[str, str]:
+        pods = [pod for pod in stage.pods("nvidia-vgpu-device-manager") if is_ready(pod)]
+        return {pod["spec"]["nodeName"]: value["value"] for pod in pods
+                for value in pod["spec"]["containers"][0]["env"] if value["name"] == "DEFAULT_VGPU_CONFIG"}
+
+    await stage.until(lambda: layouts() == dict.fromkeys(HOSTS, "default"))
+    await stage.patch_policy("vgpuDeviceManager/config", {"default": "H100-10"})
+    await stage.until(lambda: layouts() == {"gpu-1": "default", "gpu-2": "H100-10"})
+    await stage.rest(300)
+    assert (layouts(), runs(stage, "vm"), torn(stage)) == ({"gpu-1": "default", "gpu-2": "H100-10"}, True, [])
+    await end(stage, "vm")
+    await stage.until(lambda: layouts() == dict.fromkeys(HOSTS, "H100-10") and not stage.cordons())
