@@ -13,10 +13,11 @@ import pytest
 from gpuward import names
 from gpuward.controllers.operator import Operator, Outside, Settings
 from gpuward.kube import resources
+from gpuward.model.driver_images import ImageMissing, missing_in, told_of_missing
 from gpuward.ports import ImageFound, Login
 from gpuward.sandbox.samples import IMAGES
 from tests.journeys.kernels import runs_kernel
-from tests.journeys.looking import condition_of
+from tests.journeys.looking import condition_of, explanation_of, reason_of, status_of
 from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_moves import images
 from tests.journeys.test_nvidiadriver import ALL_AT_ONCE, driver_pods, label_pools, make, nvidia_driver
@@ -105,6 +106,37 @@ def test_a_wrong_tag_is_found_before_a_node_is_cordoned(mode: str) -> None:
         await stage.until(lambda: all(new in "".join(images(stage, node)) for node in stage.states()), 7200)
 
     story()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_status_and_explain_say_what_only_the_operator_has_asked(mode: str) -> None:
+    @on_stage(gpu_nodes=2, kind=WithRegistry, upgrade=ALL_AT_ONCE)
+    async def story(stage: Stage) -> None:
+        await installed(stage, mode)
+        await stage.deploy("work", 2)
+        await change(stage, mode, BAD)
+        await stage.until(lambda: set(holds(stage).values()) == {"ImageMissing"}, 60)
+        await stage.rest(30)
+        missing = {what.image for hold in stage.operator.plan.holds.values() if isinstance(what := hold.what, ImageMissing)}
+        for image in missing:
+            assert f"; image {image} is missing: the registry has no such manifest" in condition_of(stage)[2]
+        told = await explanation_of(stage, "gpu-1")
+        assert any(image in reason_of(told) for image in missing)
+        assert "push the image" in told.remedies[-1].do
+        assert {(one["reason"], one["group"]) for one in (await status_of(stage))["nodes"]} == {("ImageMissing", "held")}
+        registry(stage).lacks = lambda image: False
+        await stage.until(lambda: "ImageMissing" not in holds(stage).values(), 120)
+        await stage.rest(30)
+        assert "is missing" not in condition_of(stage)[2]
+        assert "ImageMissing" not in {one["reason"] for one in (await status_of(stage))["nodes"]}
+
+    story()
+
+
+def test_what_a_registry_answers_is_read_back_from_a_condition() -> None:
+    missing = ImageMissing("r.io/a:1", "no; such tag"), ImageMissing("r.io/b:2", "404")
+    told = "; ".join(("held: 2", *map(told_of_missing, missing)))
+    assert dict(missing_in(f"{told}; and more")) == {"r.io/a:1": "no, such tag", "r.io/b:2": "404"}
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
+from gpuward.model.driver import driver_daemonsets
+from gpuward.model.driver_images import DriverImages, missing_in
 from gpuward.model.edits import FIGHT
 from gpuward.model.reasons import Reason
 from gpuward.model.sentences import SENTENCES
@@ -35,9 +37,11 @@ _SAID: Final = {reason: _read_back(reason)
 
 
 def remembered(snapshot: Snapshot, policies: PoliciesInForce, now: float) -> Snapshot:
-    """Return the facts with what the operator says that it was refused, and who edits its DaemonSets."""
+    """Return the facts with what the operator says that it was refused, who edits its DaemonSets, and what images are missing."""
     refusals, edits = dict(snapshot.refusals), dict(snapshot.edits)
+    missing = dict[str, str]()
     for message in _messages(policies):
+        missing |= missing_in(message)
         for reason, sentence in _SAID.items():
             if (found := sentence.search(message)) is not None:
                 told = found.groupdict()
@@ -46,6 +50,9 @@ def remembered(snapshot: Snapshot, policies: PoliciesInForce, now: float) -> Sna
                               if ds.name == told["daemonset"]}
                 else:
                     refusals |= {uid: Refusal(now, 1, told["message"]) for uid in _refused(snapshot, told)}
+    if missing:
+        there = {image for ds in driver_daemonsets(snapshot) for image in ds.images} - missing.keys()
+        snapshot = msgspec.structs.replace(snapshot, images=DriverImages(missing, frozenset(there)))
     if not (refusals or edits):
         return snapshot
     return msgspec.structs.replace(snapshot, refusals=refusals, edits=edits)

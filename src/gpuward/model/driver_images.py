@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
+import re
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, Final
 
 import msgspec
 
 from gpuward.model.reasons import Reason
+
+_TOLD: Final = re.compile(r"(?:^|; )image (?P<image>\S+) is missing: (?P<said>[^;]+)")
 
 
 class ImageMissing(msgspec.Struct, frozen=True):
@@ -33,3 +36,14 @@ class DriverImages(msgspec.Struct, frozen=True):
     def awaits(self, image: str) -> bool:
         """Tell whether an answer is on its way, for a few seconds at most."""
         return image not in self.missing and image not in self.passed
+
+
+def told_of_missing(what: ImageMissing) -> str:
+    """Say that an image is missing, as a condition does."""
+    return f"image {what.image} is missing: {what.said.replace(';', ',')}"
+
+
+def missing_in(message: str) -> Iterator[tuple[str, str]]:
+    """Yield the images of which a condition says so, each with what its registry answered."""
+    for found in _TOLD.finditer(message):
+        yield found["image"], found["said"]

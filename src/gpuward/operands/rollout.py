@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from gpuward.model.abandoned import told_of_abandoned
-from gpuward.model.driver_images import DriverImages
+from gpuward.model.driver_images import DriverImages, ImageMissing, told_of_missing
 from gpuward.model.explain import sentence, too_large
 from gpuward.model.plan import Counts, Hold, NodeStatus, Plan
 from gpuward.model.reasons import Reason
@@ -218,9 +218,16 @@ def _message(plan: Plan) -> str:
         parts = [_held(reason, held[reason, waits]) for reason in Reason if (reason, waits) in held]
         text += f"; {told}: {', '.join(parts)}" if parts else ""
     quoted = min((hold for hold in plan.holds.values() if hold.reason in _QUOTED), key=_importance, default=None)
+    text += _absent(plan)
     large = next(filter(None, (too_large(hold.what) for hold in plan.holds.values())), "")
     return text + (f"; {sentence(quoted)}" if quoted is not None else "") + (
         large if quoted is None or not too_large(quoted.what) else "")
+
+
+def _absent(plan: Plan) -> str:
+    """Name the images that nodes wait for: only the operator has asked their registries."""
+    missing = {hold.what.image: hold.what for _, hold in sorted(plan.holds.items()) if isinstance(hold.what, ImageMissing)}
+    return "".join(f"; {told_of_missing(each)}" for each in list(missing.values())[:MOST_NODES])
 
 
 def _importance(hold: Hold) -> int:
