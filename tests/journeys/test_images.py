@@ -14,11 +14,12 @@ from gpuward import names
 from gpuward.controllers.operator import Operator, Outside, Settings
 from gpuward.kube import resources
 from gpuward.model.driver_images import ImageMissing, missing_in, told_of_missing
+from gpuward.model.states import State
 from gpuward.ports import ImageFound, Login
 from gpuward.sandbox.samples import IMAGES
 from tests.journeys.kernels import runs_kernel
 from tests.journeys.looking import condition_of, explanation_of, reason_of, status_of
-from tests.journeys.stage import NEW, Stage, on_stage
+from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_moves import images
 from tests.journeys.test_nvidiadriver import ALL_AT_ONCE, driver_pods, label_pools, make, nvidia_driver
 from tests.journeys.test_withheld import set_driver
@@ -200,13 +201,32 @@ async def test_answers_are_kept(stage: Stage) -> None:
     assert 9 <= sum(f":{BAD}" in image for image, _ in registry(stage).asked) <= 11
 
 
-@on_stage(gpu_nodes=1, kind=WithRegistry)
-async def test_pull_secrets_are_read_and_shown_nowhere(stage: Stage) -> None:
+def make_pull_secret(stage: Stage) -> None:
     auth = base64.b64encode(b"robot:hush-hush").decode()
     config = base64.b64encode(json.dumps({"auths": {"https://nvcr.io/v1/": {"auth": auth}}}).encode()).decode()
     meta = {"name": "pull", "namespace": names.DEFAULT_NAMESPACE}
     stage.sandbox.apply({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson", "metadata": meta,
                          "data": {".dockerconfigjson": config}})
+
+
+@pytest.mark.parametrize("having", ["a", "b"])
+def test_an_image_of_several_drivers_is_asked_for_with_the_pull_secrets_of_each(having: str) -> None:
+    @on_stage(gpu_nodes=2, kind=WithRegistry)
+    async def story(stage: Stage) -> None:
+        make_pull_secret(stage)
+        await label_pools(stage, a="gpu-1", b="gpu-2")
+        await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+        await make(stage, *(nvidia_driver(name, imagePullSecrets=["pull"] if name == having else []) for name in "ab"))
+        await stage.until(lambda: bool(stage.drivers()) and stage.all_are(State.DONE))
+        asked = [hosts for image, hosts in registry(stage).asked if f":{OLD}" in image]
+        assert asked[-1] == ("nvcr.io",)
+
+    story()
+
+
+@on_stage(gpu_nodes=1, kind=WithRegistry)
+async def test_pull_secrets_are_read_and_shown_nowhere(stage: Stage) -> None:
+    make_pull_secret(stage)
     await stage.patch_policy("driver/imagePullSecrets", ["pull", "not-there"])
     await stage.until(lambda: ("nvcr.io",) in [hosts for _, hosts in registry(stage).asked], 120)
     assert registry(stage).logins[-1]["nvcr.io"] == Login("robot", "hush-hush")

@@ -143,8 +143,12 @@ class ImageQuestions:
 
 
 def wanted_images(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
-    """Return the images of the driver DaemonSets, those of all containers, with the pull secrets of each."""
-    return {image: ds.pull_secrets for ds in driver_daemonsets(snapshot) if not ds.deleting for image in ds.images}
+    """Return the images of the driver DaemonSets, those of all containers, each with the pull secrets of all that have it."""
+    found: dict[str, tuple[str, ...]] = {}
+    for ds in driver_daemonsets(snapshot):
+        for image in () if ds.deleting else ds.images:
+            found[image] = tuple(dict.fromkeys((*found.get(image, ()), *ds.pull_secrets)))
+    return found
 
 
 def logins_of(secret: Mapping[str, Any]) -> dict[str, Login]:
