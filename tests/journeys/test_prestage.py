@@ -481,3 +481,18 @@ async def test_an_answer_that_failed_once_keeps_nothing_remembered(stage: Stage)
     await stage.until(lambda: stage.all_are(State.DONE))
     await stage.rest(120)
     assert (len(failed), remembered(stage)) == (1, [])
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_pod_that_lost_its_labels_keeps_no_other_node_waiting(stage: Stage) -> None:
+    """The operator does not follow it any more, and one of its name cannot be made."""
+    await waiting(stage, {**IMAGE, "parallel": 1}, pull=30)
+    await stage.until(lambda: staging_pods(stage))
+    pod, = staging_pods(stage)
+    name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]
+    other, = {"gpu-1", "gpu-2"} - {node}
+    await stage.user.patch_merge(resources.PODS, name, {"metadata": {"labels": None}}, names.DEFAULT_NAMESPACE)
+    await stage.until(lambda: stage.state(other) == State.DONE and stage.hold(node) == "StagingFailed")
+    assert any(f"there is a pod {names.DEFAULT_NAMESPACE}/{name} already" in text for text in stage.events(node))
+    await stage.user.delete(resources.PODS, name, names.DEFAULT_NAMESPACE)
+    await stage.upgraded()

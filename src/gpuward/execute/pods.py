@@ -135,6 +135,18 @@ async def _unplaced(world: World, ref: Ref) -> str:
     return pod.version
 
 
+async def _is_anothers(world: World, ref: Ref) -> bool:
+    """Tell whether a pod is for something else than images; one that nothing is decided about is not kept, so it is read."""
+    there = world.cluster.pods.get((ref.namespace, ref.name))
+    if there is not None:
+        return not is_staging(there.labels)
+    try:
+        found = (await world.cluster.client.get(resources.PODS, ref.name, ref.namespace)).object()
+    except errors.NotFound:
+        return False
+    return not is_staging(found["metadata"].get("labels") or {})
+
+
 async def create_pod(world: World, action: CreatePod) -> None:
     """Create a pod; a refusal is remembered, so that its node does not wait for it.
 
@@ -149,8 +161,7 @@ async def create_pod(world: World, action: CreatePod) -> None:
     except errors.GpuwardError as error:
         if isinstance(error, errors.AlreadyExists):
             await settle(cluster.client, resources.PODS, cluster.pods, key)
-            there = cluster.pods.get(key)
-            if there is not None and not is_staging(there.labels):  # else it would be asked for again at once
+            if await _is_anothers(world, ref):  # else it would be asked for again, or nobody would look again
                 cluster.staged(action.node, world.clock.now(), f"there is a pod {ref} already, which has lost its label "
                                f"app={names.STAGING_APP}: delete it")
             raise CalledOff(f"pod {ref} is there already") from error
