@@ -11,6 +11,7 @@ from gpuward import names
 from gpuward.kube import resources
 from gpuward.kube.resources import GVR
 from tests.journeys.stage import NEW, Object, Stage, on_stage
+from tests.journeys.test_nvidiadriver import condition, make, nvidia_driver
 
 SERVER_SET = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
 
@@ -71,3 +72,19 @@ async def test_what_is_somebody_elses_is_not_deleted(stage: Stage) -> None:
     await stage.rest(60)
     assert (await stage.user.get(EDITS[2].gvr, "nvidia")).object()["handler"] == "runc"
     assert "RuntimeClass nvidia cannot be written" in stage.condition()["message"]
+
+
+@on_stage(gpu_nodes=2)
+async def test_an_immutable_configmap_takes_another_owner(stage: Stage) -> None:
+    """Its data are right: they belong to one more NVIDIADriver from now on."""
+    await stage.label("gpu-2", "pool", "other")
+    await make(stage, nvidia_driver("all", default=True))
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await stage.installed()
+    probe = EDITS[3]
+    await stage.user.patch_merge(probe.gvr, probe.name, {"immutable": True}, place(probe))
+    await make(stage, nvidia_driver("other"))
+    await stage.rest(120)
+    assert (condition(stage, "all")[0], condition(stage, "other")[0]) == ("ready", "ready")
+    now = (await stage.user.get(probe.gvr, probe.name, place(probe))).object()
+    assert {owner["name"] for owner in now["metadata"]["ownerReferences"]} == {"all", "other"}

@@ -35,9 +35,9 @@ WAVE_NOTES = (names.BEGUN_WAVES, names.ANALYSIS)
 IMMUTABLE_IN_SERVICES = ("clusterIP", "clusterIPs")
 IMMUTABLE: Final[Mapping[str, tuple[str, ...]]] = {
     "RoleBinding": ("roleRef",), "ClusterRoleBinding": ("roleRef",), "RuntimeClass": ("handler",),
-    "ConfigMap": ("data", "binaryData"),
+    "ConfigMap": ("immutable",),
 }
-"""From a kind to what nobody may change in an object of it; in a ConfigMap, where somebody has said `immutable`."""
+"""From a kind to what nobody may change in an object of it. Where a ConfigMap is `immutable`, no write without that is taken."""
 
 
 class _Applied(NamedTuple):
@@ -175,9 +175,8 @@ async def _make_anew(world: World, gvr: GVR, action: ApplyObject, refused: error
     """Delete and create an object of ours that differs in what nobody may change; any other stays as it is, and refused."""
     live = (await world.cluster.client.get(gvr, action.ref.name, action.ref.namespace)).object()
     meta = live["metadata"]
-    differs = any(live.get(field) != action.body.get(field) for field in IMMUTABLE.get(action.kind, ()))
-    fixed = action.kind != "ConfigMap" or live.get("immutable")
-    if not (differs and fixed and any(map(_is_ours, meta.get("ownerReferences") or ()))):
+    differs = any((live.get(field) or None) != action.body.get(field) for field in IMMUTABLE.get(action.kind, ()))
+    if not (differs and any(map(_is_ours, meta.get("ownerReferences") or ()))):
         raise refused
     world.check_acting()
     client, version = world.cluster.client, meta["resourceVersion"]
