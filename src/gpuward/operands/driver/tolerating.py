@@ -40,9 +40,12 @@ def that_tolerate(prepared: Iterable[Prepared], snapshot: Snapshot) -> list[Prep
 
 def _driving_out(prepared: Iterable[Prepared], snapshot: Snapshot) -> Iterator[tuple[WantedObject, DrivenOut]]:
     """Yield the DaemonSets for which a driver pod would be deleted, each with the first one."""
-    there = {ds.name: ds for ds in snapshot.daemonsets if not ds.deleting and _brings_driver(ds, snapshot.namespace)}
+    there = {ds.name: ds for ds in snapshot.daemonsets if not ds.deleting and ds.namespace == snapshot.namespace}
     for obj in (obj for one in prepared for obj in one.objects if obj.key[0] == "DaemonSet"):
-        if (found := _driven_out(obj, there.get(obj.ref.name), snapshot)) is not None:
+        ds = there.get(obj.ref.name)
+        if ds is not None and not _brings_driver(ds, snapshot.namespace):
+            continue
+        if (found := _driven_out(obj, ds, snapshot)) is not None:
             yield obj, found
 
 
