@@ -201,10 +201,10 @@ async def test_answers_are_kept(stage: Stage) -> None:
     assert 9 <= sum(f":{BAD}" in image for image, _ in registry(stage).asked) <= 11
 
 
-def make_pull_secret(stage: Stage) -> None:
-    auth = base64.b64encode(b"robot:hush-hush").decode()
+def make_pull_secret(stage: Stage, name: str = "pull", user: str = "robot") -> None:
+    auth = base64.b64encode(f"{user}:hush-hush".encode()).decode()
     config = base64.b64encode(json.dumps({"auths": {"https://nvcr.io/v1/": {"auth": auth}}}).encode()).decode()
-    meta = {"name": "pull", "namespace": names.DEFAULT_NAMESPACE}
+    meta = {"name": name, "namespace": names.DEFAULT_NAMESPACE}
     stage.sandbox.apply({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson", "metadata": meta,
                          "data": {".dockerconfigjson": config}})
 
@@ -220,6 +220,35 @@ def test_an_image_of_several_drivers_is_asked_for_with_the_pull_secrets_of_each(
         await stage.until(lambda: bool(stage.drivers()) and stage.all_are(State.DONE))
         asked = [hosts for image, hosts in registry(stage).asked if f":{OLD}" in image]
         assert asked[-1] == ("nvcr.io",)
+
+    story()
+
+
+class Hiding(Images):
+    """Answer all but one login that there is no such image."""
+
+    async def find(self, image: str, logins: Mapping[str, Login]) -> ImageFound:
+        found = await super().find(image, logins)
+        hidden = NEW in image and logins.get("nvcr.io") != Login("robot", "hush-hush")
+        return ImageFound(False, "the registry has no such manifest") if hidden else found
+
+
+@pytest.mark.parametrize("first", ["pull", "another"])
+def test_each_login_for_a_registry_is_tried_before_an_image_is_missing(first: str) -> None:
+    """A kubelet tries all: one may be for other images of the same registry."""
+    @on_stage(gpu_nodes=1, kind=WithRegistry)
+    async def story(stage: Stage) -> None:
+        stage.registry = Hiding()  # type: ignore[attr-defined]
+        await stage.restart_operator()
+        make_pull_secret(stage)
+        make_pull_secret(stage, "another", "somebody")
+        await stage.patch_policy("driver/imagePullSecrets", [first, *({"pull", "another"} - {first})])
+        await stage.installed()
+        await stage.upgrade_to(NEW)
+        await stage.upgraded(NEW, within=900)
+        assert stage.warnings("image is missing") == []
+        await change(stage, "plain", BAD)
+        await stage.until(lambda: set(holds(stage).values()) == {"ImageMissing"}, 60)
 
     story()
 

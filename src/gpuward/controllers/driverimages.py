@@ -6,7 +6,7 @@ import asyncio
 import base64
 import binascii
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import structlog
@@ -108,20 +108,30 @@ class ImageQuestions:
         self._wake.set()
 
     async def _answer(self, image: str, secrets: Iterable[str]) -> ImageFound:
+        """Ask with one login after another until one finds the image, as a kubelet tries all: some registries hide what a login
+        may not read behind the answer that it is missing. What any login is told counts for more than that another one has no
+        answer.
+        """
+        answers: list[ImageFound] = []
         try:
-            return await self._registry.find(image, await self._logins(secrets))
+            for logins in in_turn(await self._logins(secrets)):
+                found = await self._registry.find(image, logins)
+                if found.there:
+                    return found
+                answers.append(found)
         except Exception as error:  # whatever it is, it must not stop the operator, and no node waits for it
             return ImageFound(None, type(error).__name__)
+        return next((each for each in answers if each.there is False), answers[0])
 
-    async def _logins(self, secrets: Iterable[str]) -> dict[str, Login]:
-        """Return the logins of pull secrets by registry; those that may not be read, or cannot be, have none."""
-        found: dict[str, Login] = {}
+    async def _logins(self, secrets: Iterable[str]) -> list[tuple[str, Login]]:
+        """Return the logins of pull secrets, each with its registry; those that may not be read, or cannot be, have none."""
+        found: list[tuple[str, Login]] = []
         for name in secrets:
             try:
                 secret = (await self._client.get(resources.SECRETS, name, self._namespace)).object()
             except (errors.ApiError, errors.Unreachable):
                 continue
-            found = {**logins_of(secret), **found}
+            found += logins_of(secret)
         return found
 
     def _say(self, image: str, before: ImageFound | None, found: ImageFound) -> None:
@@ -151,9 +161,8 @@ def wanted_images(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def logins_of(secret: Mapping[str, Any]) -> dict[str, Login]:
-    """Return what a pull secret has for each registry; garbage has nothing."""
-    found: dict[str, Login] = {}
+def logins_of(secret: Mapping[str, Any]) -> Iterator[tuple[str, Login]]:
+    """Yield what a pull secret has for each registry; garbage has nothing."""
     for key in SECRET_KEYS:
         try:
             told = json.loads(base64.b64decode((secret.get("data") or {}).get(key) or ""))
@@ -162,8 +171,17 @@ def logins_of(secret: Mapping[str, Any]) -> dict[str, Login]:
         auths = told.get("auths", {}) if isinstance(told, Mapping) and key == SECRET_KEYS[0] else told
         for host, entry in auths.items() if isinstance(auths, Mapping) else ():
             if (login := _login(entry)) is not None:
-                found[host.partition("://")[2].partition("/")[0] or host.partition("/")[0]] = login
-    return found
+                yield host.partition("://")[2].partition("/")[0] or host.partition("/")[0], login
+
+
+def in_turn(logins: Iterable[tuple[str, Login]]) -> list[dict[str, Login]]:
+    """Return which logins to ask with, by registry, and which after them: a registry may have several."""
+    every: dict[str, list[Login]] = {}
+    for registry, login in logins:
+        if login not in every.setdefault(registry, []):
+            every[registry].append(login)
+    turns = max(map(len, every.values()), default=1)
+    return [{registry: those[min(turn, len(those) - 1)] for registry, those in every.items()} for turn in range(turns)]
 
 
 def _login(entry: object) -> Login | None:
