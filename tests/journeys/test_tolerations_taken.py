@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -129,6 +130,27 @@ async def test_what_is_missing_is_made_while_tolerations_are_refused(stage: Stag
     await stage.user.delete(resources.DAEMON_SETS, plugin, names.DEFAULT_NAMESPACE)
     await stage.until(lambda: stage.sandbox.store.find("daemonsets.apps", names.DEFAULT_NAMESPACE, plugin) is not None, within=60)
     assert "tolerate dedicated=gpu:NoExecute as before" in told(stage, "ClusterPolicy")
+
+
+@on_stage(gpu_nodes=3)
+async def test_what_an_nvidiadriver_misses_is_made_while_its_tolerations_are_refused(stage: Stage) -> None:
+    await stage.patch_policy("daemonsets/tolerations", WIDE)
+    await make(stage, nvidia_driver("all", default=True, tolerations=WIDE))
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await stage.installed()
+    await used_behind_a_taint(stage)
+    await set_driver(stage, "all", {"tolerations": USUAL})
+    await stage.until(lambda: "tolerate dedicated=gpu:NoExecute as before" in told(stage, "NVIDIADriver"), within=30)
+    account = next(ds["spec"]["template"]["spec"]["serviceAccountName"] for ds in stage.sandbox.store.list("daemonsets.apps")
+                   if ds["metadata"]["name"].startswith("nvidia-gpu-driver-"))
+    await stage.user.delete(resources.SERVICE_ACCOUNTS, account, names.DEFAULT_NAMESPACE)
+    accounts = partial(stage.sandbox.store.find, "serviceaccounts", names.DEFAULT_NAMESPACE, account)
+    await stage.until(lambda: accounts() is not None, within=60)
+    await stage.rest(60)
+    assert "tolerate dedicated=gpu:NoExecute as before" in told(stage, "NVIDIADriver")
+    tolerations = [ds["spec"]["template"]["spec"]["tolerations"] for ds in stage.sandbox.store.list("daemonsets.apps")
+                   if ds["metadata"]["name"].startswith("nvidia-gpu-driver-")]
+    assert all(WIDE[-1] in each for each in tolerations)
 
 
 @pytest.mark.parametrize("mode", ["ClusterPolicy", "NVIDIADriver"])

@@ -19,7 +19,7 @@ from gpuward.operands.changes import Prepared, changes, prepare
 from gpuward.operands.cluster import cluster_facts, running_drivers
 from gpuward.operands.decide import awaits_labels
 from gpuward.operands.driver.pod import STARTUP_PROBE
-from gpuward.operands.driver.tolerating import no_longer_tolerated
+from gpuward.operands.driver.tolerating import no_longer_tolerated, that_tolerate
 from gpuward.operands.facts import ClusterFacts
 from gpuward.operands.nvidiadriver import status as verdicts
 from gpuward.operands.nvidiadriver.departing import departing, departing_hosts, outliving, superseded_hosts
@@ -48,6 +48,8 @@ class Rendered(msgspec.Struct, frozen=True):
 
     state: OperandState
     prepared: tuple[Prepared, ...]
+    missing: tuple[Prepared, ...] = ()
+    """What is made only where it is not there, as an edit is not followed."""
 
     @property
     def daemon_sets(self) -> list[str]:
@@ -195,7 +197,9 @@ def _render(each: ActiveDriver, policies: PoliciesInForce, snapshot: Snapshot, n
 def _tolerating(made: Rendered, snapshot: Snapshot, *, at_once: bool) -> Rendered:
     """Return what is rendered, or what is wrong with it where it would take drivers from under pods by a taint."""
     problem = None if at_once else no_longer_tolerated(made.prepared, snapshot, "spec.tolerations")
-    return made if problem is None else Rendered(OperandState(NAME, enabled=True, error=problem), ())
+    if problem is None:
+        return made
+    return Rendered(OperandState(NAME, enabled=True, error=problem), (), tuple(that_tolerate(made.prepared, snapshot)))
 
 
 def _outlives(each: ActiveDriver, policies: PoliciesInForce) -> tuple[Ref | None, str]:
@@ -212,7 +216,9 @@ def _changes(policies: PoliciesInForce, rendered: Mapping[str, Rendered], made: 
     probe = _probe(policies, rendered, snapshot)
     prepared = [*probe, *(one for made in rendered.values() for one in made.prepared)]
     actions = [action for each in policies.active for action in _remember(each)]
-    actions += changes(prepared, snapshot, frozenset(each.view.uid for each in policies.active if each.claim.auto_upgrade))
+    emptying = frozenset(each.view.uid for each in policies.active if each.claim.auto_upgrade)
+    actions += changes(prepared, snapshot, emptying)
+    actions += changes([one for made in rendered.values() for one in made.missing], snapshot, emptying, only_missing=True)
     actions += departing(snapshot, made, at_once=policies.policy.upgrades.rollout.remove_at_once)
     for each in policies.active:
         if each.view.name in rendered and rendered[each.view.name].state.error is None:
