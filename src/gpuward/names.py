@@ -201,6 +201,7 @@ SET_AS_DEFAULT: Final = ("NVIDIA_RUNTIME_SET_AS_DEFAULT", "CONTAINERD_SET_AS_DEF
 DEVICE_PLUGIN: Final = "nvidia-device-plugin"
 DEVICE_PLUGIN_APP: Final = "nvidia-device-plugin-daemonset"
 MIG_MANAGER_APP: Final = "nvidia-mig-manager"
+MPS_DAEMON_APP: Final = "nvidia-device-plugin-mps-control-daemon"
 OFFER_GPUS: Final = frozenset({DEVICE_PLUGIN_APP, "nvidia-dra-driver-kubelet-plugin", "nvidia-sandbox-device-plugin-daemonset",
                                "nvidia-kata-sandbox-device-plugin-daemonset"})
 """Apps whose pods tell the kubelet of the GPUs that pods may be given."""

@@ -114,6 +114,15 @@ def test_a_mere_restart_under_way_waits_too_and_evicts_nobody() -> None:
     assert ask(view, *there, digest="d").entered == ["upgrade-required"], "nobody has asked if its pods may go"
 
 
+@pytest.mark.parametrize(("namespace", "phase", "evicts"), [
+    (build.NAMESPACE, "Running", True), (build.NAMESPACE, "Failed", False), ("default", "Running", False)])
+def test_pods_that_share_gpus_by_mps_leave_before_their_driver_pod_does(namespace: str, phase: str, evicts: bool) -> None:
+    mps = build.pod(name="mps", owner="DaemonSet", namespace=namespace, phase=phase, labels={"app": names.MPS_DAEMON_APP})
+    there = (driver_pod(config_digest="d"), validator(), device_plugin(), mps)
+    assert ask(node(state=Q), *there, gpu_pod(), digest="d").entered == (TO_EVICTION if evicts else ["pod-restart-required"])
+    assert ask(node(state=Q), *there, digest="d").entered == ["pod-restart-required"], "nobody uses the GPUs"
+
+
 def test_an_idle_node_is_merely_restarted_whatever_keeps_its_driver_loaded() -> None:
     answer = ask(node(state=Q), driver_pod(config_digest="d"), validator(), device_plugin(ready=False), digest="d")
     assert answer.entered == ["pod-restart-required"]

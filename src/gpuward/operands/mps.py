@@ -19,7 +19,7 @@ from gpuward.operands.objects import Json, env, find, host_path, mount, node_nam
 from gpuward.operands.state import ObjectRef
 
 NAME = "state-mps-control-daemon"
-DAEMON_SET = "nvidia-device-plugin-mps-control-daemon"
+DAEMON_SET = names.MPS_DAEMON_APP
 CONTAINER = "mps-control-daemon-ctr"
 MOUNTER = "mps-control-daemon-mounts"
 

@@ -196,7 +196,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
         departed=bool(record.driver) and policy.placing is not None and policy.placing.claim(record.driver) is None,
         validators=validators,
         operands=unready_operands(pods, snapshot.namespace),
-        module_holders=module_holders_on(node, pods, common.holder_daemonsets),
+        module_holders=module_holders_on(node, pods, common.holder_daemonsets, snapshot.namespace),
         device_plugin_going=common.leaving.device_plugin(node, pods),
         offering=common.leaving.offering(node, pods),
         leaving=_leaving(node, pods, record, common),

@@ -2,14 +2,18 @@
 
 The container of a driver pod unloads the modules when it ends, unless something has them open. A GPU pod need not: an idle one
 would lose the driver, and what it does next fails. Operands that watch the GPUs have the driver open all the time.
+
+They stop once the old driver pod has gone: the driver manager pauses their labels before it looks which driver is loaded. The
+MPS daemon stops with the device plugin, and the CUDA contexts of all pods that share GPUs by it end with its server.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
+from gpuward import names
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView
 
@@ -43,11 +47,21 @@ def holder_daemonsets(snapshot: Snapshot) -> dict[str, HolderDaemonSet]:
             if ds.opens_driver and not ds.deleting and ds.namespace == snapshot.namespace}
 
 
-def module_holders_on(node: NodeView, pods: Iterable[PodView], daemonsets: Mapping[str, HolderDaemonSet]) -> ModuleHolders:
-    """Return what keeps a node's driver loaded: pods that are ready, and that their DaemonSet does not replace soon."""
+def module_holders_on(
+    node: NodeView, pods: Collection[PodView], daemonsets: Mapping[str, HolderDaemonSet], namespace: str
+) -> ModuleHolders:
+    """Return what keeps a node's driver loaded: pods that are ready, and that their DaemonSet does not replace soon; nobody where
+    pods share GPUs by MPS, as keeping it loaded spares them nothing.
+    """
+    if any(_serves_mps(pod, namespace) for pod in pods):
+        return NOBODY
     own = {uid: ds for uid, ds in daemonsets.items() if ds.node_selector.items() <= node.labels.items()}
     staying = (pod.uid for pod in pods if holds_modules(pod) and pod.owner is not None and _stays(pod, own.get(pod.owner.uid)))
     return ModuleHolders(tuple(sorted(staying)), bool(own))
+
+
+def _serves_mps(pod: PodView, namespace: str) -> bool:
+    return pod.labels.get("app") == names.MPS_DAEMON_APP and pod.namespace == namespace and not pod.finished
 
 
 def holds_modules(pod: PodView) -> bool:

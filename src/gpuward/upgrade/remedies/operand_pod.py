@@ -21,7 +21,7 @@ _SECTIONS: Final = {
     names.TOOLKIT_APP: "toolkit", names.VALIDATOR_APP: "validator", names.DEVICE_PLUGIN_APP: "devicePlugin",
     "gpu-feature-discovery": "gfd", "nvidia-dcgm": "dcgm", "nvidia-dcgm-exporter": "dcgmExporter",
     "nvidia-mig-manager": "migManager", "nvidia-node-status-exporter": "nodeStatusExporter",
-    "nvidia-device-plugin-mps-control-daemon": "devicePlugin.mps",
+    names.MPS_DAEMON_APP: "devicePlugin.mps",
 }
 """The sections of a ClusterPolicy's spec that say how pods of an app are made."""
 _VALIDATION: Final = "-validation"
