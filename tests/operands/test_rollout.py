@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from gpuward.model.plan import Counts, NodeStatus, Plan
+from gpuward.model.driver_images import ImageMissing, missing_in
+from gpuward.model.plan import Counts, Hold, NodeStatus, Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.record import Failure
 from gpuward.model.states import IN_PROGRESS, State
@@ -116,3 +117,11 @@ def test_nodes_that_failed_are_named_with_their_attempts_the_most_first() -> Non
     why = "last in validation-required (it took 600 s)"
     assert (f"; n3 has failed 4 times, {why}, and is not tried again by itself; n2 has failed 2 times, {why}, and is tried again "
             f"by itself; n1 has failed once, {why}, and is in attempt 2; and 1 more node that failed; ") in message
+
+
+def test_every_image_that_is_missing_is_named_as_where_each_kernel_has_its_own() -> None:
+    missing = {f"r.io/driver:590-6.8.0-{number}": f"no manifest; {number}" for number in range(9)}
+    statuses = {f"n{number}": NodeStatus(WAITING, 0.0, Hold(ImageMissing(*each), 0.0), str(WAITING))
+                for number, each in enumerate(missing.items())}
+    told = rollout_of(Plan(nodes=statuses, counts=Counts(9, 0, 0, 0, pending=9))).message
+    assert dict(missing_in(told)).keys() == missing.keys()

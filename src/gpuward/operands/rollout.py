@@ -19,6 +19,8 @@ from gpuward.model.waits import NewDriverFails
 CONDITION = "DriverUpgrade"
 MOST_NODES = 3
 """Nodes named for each reason."""
+MOST_IMAGES = 30
+"""Missing images named: who reads the condition takes all others to be there. Precompiled drivers have one for each kernel."""
 _ENDED = AT_REST | {State.FAILED}
 """States of nodes that are neither under way nor wait to be."""
 
@@ -227,7 +229,7 @@ def _message(plan: Plan) -> str:
 def _absent(plan: Plan) -> str:
     """Name the images that nodes wait for: only the operator has asked their registries."""
     missing = {hold.what.image: hold.what for _, hold in sorted(plan.holds.items()) if isinstance(hold.what, ImageMissing)}
-    return "".join(f"; {told_of_missing(each)}" for each in list(missing.values())[:MOST_NODES])
+    return "".join(f"; {told_of_missing(each)}" for each in list(missing.values())[:MOST_IMAGES])
 
 
 def _importance(hold: Hold) -> int:
