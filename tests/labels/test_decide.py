@@ -142,6 +142,13 @@ def test_a_mig_capable_node_gets_the_manager_and_the_default_layout_once() -> No
     assert changes({**node, manager: "false", names.MIG_CONFIG: "all-1g.10gb"}, policy) == ({}, {})
 
 
+@pytest.mark.parametrize(("pod", "layout"), [
+    (gpu_pod(), None), (gpu_pod(phase="Succeeded"), "all-disabled"), (driver_pod(), "all-disabled")])
+def test_the_default_layout_comes_to_no_node_whose_gpus_are_used(pod: PodView, layout: str | None) -> None:
+    node = {**READY, names.MIG_CAPABLE: "true", names.DEPLOY_PREFIX + "mig-manager": "true"}
+    assert changes(node, LabelPolicy(default_mig_config="all-disabled"), pods=(pod,))[0].get(names.MIG_CONFIG) == layout
+
+
 @pytest.mark.parametrize(("policy", "wanted"), [
     (LabelPolicy(sandbox_workloads=True, default_workload=Workload.VM_PASSTHROUGH), "sandbox-device-plugin"),
     (LabelPolicy(sandbox_workloads=True, default_workload=Workload.VM_PASSTHROUGH, kata=True), "kata-sandbox-device-plugin"),

@@ -196,7 +196,7 @@ def _patch(
         wanted |= {key: "true" for key in policy.operand_labels(workload_of(node.labels) or workload)
                    if key in names.OFFERED_BY and not node.labels.get(key)}
     if present:
-        wanted |= _mig_config(node, policy)
+        wanted |= _mig_config(node, pods, rules)
         wanted |= drivers.of(node, {**node.labels, **wanted}, pods)
     changed = {key: value for key, value in wanted.items() if node.labels.get(key) != value}
     annotations = _annotations(node, policy, present, wanted.get(names.DRIVER_OWNER, node.labels.get(names.DRIVER_OWNER)),
@@ -259,10 +259,14 @@ def mig_capable(node: NodeView) -> bool:
     return any(name in product for name in MIG_PRODUCTS)
 
 
-def _mig_config(node: NodeView, policy: LabelPolicy) -> dict[str, str | None]:
-    if policy.default_mig_config and mig_capable(node) and not node.labels.get(names.MIG_CONFIG):
-        return {names.MIG_CONFIG: policy.default_mig_config}
-    return {}
+def _mig_config(node: NodeView, pods: Sequence[PodView], rules: _Rules) -> dict[str, str | None]:
+    """Return the layout of nodes for which nobody has chosen one. The MIG manager applies it at once, and takes away the MIG
+    devices of pods in which nothing runs just then: so it comes once no pod uses the GPUs.
+    """
+    default = rules.policy.default_mig_config
+    if not default or node.labels.get(names.MIG_CONFIG) or not mig_capable(node) or rules.workloads.users(node, pods):
+        return {}
+    return {names.MIG_CONFIG: default}
 
 
 def _annotations(
