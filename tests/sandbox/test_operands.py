@@ -28,7 +28,7 @@ def test_operands_come_up_in_the_order_in_which_they_need_each_other() -> None:
         assert first == [".driver-ctr-ready", DRIVER_READY, TOOLKIT_READY, CUDA_READY, PLUGIN_READY]
         assert cluster.gpus("gpu-1") == "8"
         labels = labels_of(cluster.node("gpu-1"))
-        assert labels["nvidia.com/gpu.product"] == "NVIDIA-A100-SXM4-80GB"
+        assert labels["nvidia.com/gpu.product"] == "NVIDIA-A100-80GB-PCIe"
         assert labels["nvidia.com/gpu.count"] == "8"
         assert labels["nvidia.com/mig.capable"] == "true"
         assert labels["nvidia.com/cuda.driver-version.full"] == "550.90.07"

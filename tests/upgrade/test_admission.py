@@ -123,6 +123,18 @@ def test_pods_that_share_gpus_by_mps_leave_before_their_driver_pod_does(namespac
     assert ask(node(state=Q), *there, digest="d").entered == ["pod-restart-required"], "nobody uses the GPUs"
 
 
+@pytest.mark.parametrize(("product", "count", "evicts"), [
+    ("NVIDIA-A100-SXM4-80GB", "8", True), ("NVIDIA-A800-SXM4-80GB-MIG-1g.10gb", "56", True), ("Tesla-V100-SXM3-32GB", "16", True),
+    ("NVIDIA-A100-SXM4-80GB", "", True), ("NVIDIA-A100-SXM4-80GB", "4", False), ("NVIDIA-A100-PCIE-40GB", "8", False),
+    ("NVIDIA-H100-80GB-HBM3", "8", False), ("Tesla-V100-SXM2-32GB", "8", False), ("", "8", False)])
+def test_pods_leave_before_a_fabric_manager_ends_that_aborts_their_jobs(product: str, count: str, evicts: bool) -> None:
+    view = node(state=Q)
+    view = msgspec.structs.replace(view, labels={**view.labels, names.GPU_PRODUCT: product, names.GPU_COUNT: count})
+    there = (driver_pod(config_digest="d"), validator(), device_plugin())
+    assert ask(view, *there, gpu_pod(), digest="d").entered == (TO_EVICTION if evicts else ["pod-restart-required"])
+    assert ask(view, *there, digest="d").entered == ["pod-restart-required"], "nobody uses the GPUs"
+
+
 def test_an_idle_node_is_merely_restarted_whatever_keeps_its_driver_loaded() -> None:
     answer = ask(node(state=Q), driver_pod(config_digest="d"), validator(), device_plugin(ready=False), digest="d")
     assert answer.entered == ["pod-restart-required"]

@@ -36,7 +36,7 @@ class GpuModel:
 
 MODELS: Final = {
     "H100": GpuModel("NVIDIA-H100-80GB-HBM3", 81559, "hopper", "9.0", True),
-    "A100": GpuModel("NVIDIA-A100-SXM4-80GB", 81920, "ampere", "8.0", True),
+    "A100": GpuModel("NVIDIA-A100-80GB-PCIe", 81920, "ampere", "8.0", True),
     "T4": GpuModel("Tesla-T4", 15360, "turing", "7.5", False),
 }
 DEFAULT_MODEL: Final = "H100"

@@ -5,17 +5,28 @@ would lose the driver, and what it does next fails. Operands that watch the GPUs
 
 They stop once the old driver pod has gone: the driver manager pauses their labels before it looks which driver is loaded. The
 MPS daemon stops with the device plugin, and the CUDA contexts of all pods that share GPUs by it end with its server.
+
+The fabric manager of machines with NVSwitches runs in the driver pod and ends with it. With the GPUs before Hopper it aborts all
+CUDA jobs then, by default (ABORT_CUDA_JOBS_ON_FM_EXIT; of no effect with later ones).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Final
 
 import msgspec
 
 from gpuward import names
+from gpuward.model.reading import read_count
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView
+
+_ABORTS_JOBS: Final = ("V100-SXM3", "A100-SXM", "A800-SXM")
+"""GPUs, by their product's name, that NVSwitches connect where a machine has more than `_WITHOUT_SWITCHES`, and whose fabric
+manager aborts jobs as it ends.
+"""
+_WITHOUT_SWITCHES: Final = 4
 
 
 class ModuleHolders(msgspec.Struct, frozen=True):
@@ -51,13 +62,19 @@ def module_holders_on(
     node: NodeView, pods: Collection[PodView], daemonsets: Mapping[str, HolderDaemonSet], namespace: str
 ) -> ModuleHolders:
     """Return what keeps a node's driver loaded: pods that are ready, and that their DaemonSet does not replace soon; nobody where
-    pods share GPUs by MPS, as keeping it loaded spares them nothing.
+    that spares GPU pods nothing, as what they need ends with the driver pod or soon after it.
     """
-    if any(_serves_mps(pod, namespace) for pod in pods):
+    if _aborts_jobs(node) or any(_serves_mps(pod, namespace) for pod in pods):
         return NOBODY
     own = {uid: ds for uid, ds in daemonsets.items() if ds.node_selector.items() <= node.labels.items()}
     staying = (pod.uid for pod in pods if holds_modules(pod) and pod.owner is not None and _stays(pod, own.get(pod.owner.uid)))
     return ModuleHolders(tuple(sorted(staying)), bool(own))
+
+
+def _aborts_jobs(node: NodeView) -> bool:
+    count = read_count(node.labels.get(names.GPU_COUNT, ""))
+    product = node.labels.get(names.GPU_PRODUCT, "")
+    return any(name in product for name in _ABORTS_JOBS) and not 0 < count <= _WITHOUT_SWITCHES
 
 
 def _serves_mps(pod: PodView, namespace: str) -> bool:
