@@ -65,6 +65,20 @@ async def test_without_the_setting_nobody_is_asked(stage: Stage) -> None:
     operator.stop()
 
 
+@on_stage(gpu_nodes=2)
+async def test_who_looks_sees_them_as_the_operator_does_once_the_rolloutpolicy_is_gone(stage: Stage) -> None:
+    await stage.installed()
+    operator = MaintenanceOperator.installed(stage)
+    await apply(stage, interop=ASKED)
+    await stage.patch_policy("driver/upgradePolicy/maxUnavailable", 0)
+    await stage.upgrade_to()
+    await stage.until(lambda: stage.hold("gpu-1") == "NoNodeMayStart")
+    await stage.user.delete(resources.ROLLOUT_POLICIES, "default")
+    await stage.rest(5)
+    assert {one["reason"] for one in (await status_of(stage))["nodes"]} == {"NoNodeMayStart"} == {stage.hold("gpu-1")}
+    operator.stop()
+
+
 @on_stage(gpu_nodes=1)
 async def test_a_node_waits_with_its_pods_and_says_for_what(stage: Stage) -> None:
     await stage.installed()

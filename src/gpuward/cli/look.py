@@ -104,6 +104,8 @@ class Look:
             try:
                 await self.cluster.synced()
                 self.cluster.rollouts.recall()  # the operator follows it as long as the ClusterPolicy keeps it
+                self.cluster.maintenances.look_at(self.cluster.rollouts.views())
+                await self.cluster.synced()
                 while not covers((snapshot := observer.observe()).followed, self.reader.read(snapshot).upgrades):
                     await observer.changed(0.05)
                 yield observer
