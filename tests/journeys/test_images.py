@@ -14,14 +14,17 @@ from gpuward import names
 from gpuward.controllers.operator import Operator, Outside, Settings
 from gpuward.kube import resources
 from gpuward.model.driver_images import ImageMissing, missing_in, told_of_missing
+from gpuward.model.record import format_time
 from gpuward.model.states import State
 from gpuward.ports import ImageFound, Login
+from gpuward.report.when import When
 from gpuward.sandbox.samples import IMAGES
 from tests.journeys.kernels import runs_kernel
 from tests.journeys.looking import condition_of, explanation_of, reason_of, status_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_moves import images
 from tests.journeys.test_nvidiadriver import ALL_AT_ONCE, driver_pods, label_pools, make, nvidia_driver
+from tests.journeys.test_plan import plan_of
 from tests.journeys.test_withheld import set_driver
 
 BAD = "1.2.3"
@@ -132,6 +135,20 @@ def test_status_and_explain_say_what_only_the_operator_has_asked(mode: str) -> N
         assert "ImageMissing" not in {one["reason"] for one in (await status_of(stage))["nodes"]}
 
     story()
+
+
+@on_stage(gpu_nodes=2, kind=WithRegistry, upgrade=ALL_AT_ONCE)
+async def test_a_plan_starts_no_node_that_the_operator_holds_for_its_image(stage: Stage) -> None:
+    await installed(stage, "plain")
+    await change(stage, "plain", BAD)
+    await stage.until(lambda: set(holds(stage).values()) == {"ImageMissing"}, 60)
+    await stage.rest(30)
+    spec = {"holderIdentity": "gpuward_1", "leaseDurationSeconds": 15, "renewTime": format_time(stage.clock.now())}
+    await stage.user.create(resources.LEASES, {
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": spec,
+        "metadata": {"name": names.LEADER_LEASE, "namespace": names.DEFAULT_NAMESPACE}})
+    assert {(one.when, one.reason) for one in (await plan_of(stage)).nodes} == {(When.HELD, "ImageMissing")}
+    assert {one.when for one in (await plan_of(stage, NEW)).nodes} == {When.NOW}, "it is another image"
 
 
 def test_what_a_registry_answers_is_read_back_from_a_condition() -> None:

@@ -12,6 +12,7 @@ from gpuward.cli.differences import Difference, differences, images_of, looked_a
 from gpuward.cli.look import Picture, foreseen, latest
 from gpuward.cli.manifests import policy_views, read_objects
 from gpuward.cli.misspelt import warn_of
+from gpuward.cli.operators_word import remembered
 from gpuward.cli.targets import retargeted
 from gpuward.controllers.planning import Planner
 from gpuward.kube.http.client import Client
@@ -68,6 +69,8 @@ async def foresee(client: Client, wanted: Wanted, namespace: str) -> Foresight:
     written, found = await differences(client, snapshot, images, now)
     after = afterwards(snapshot, written, _changed(snapshot, found), now)
     drivers = PolicyReader().read(after)
+    if leader.running is not False:
+        after = remembered(after, drivers, now)
     for policy in drivers.upgrades:
         after = foreseen(after, policy, now)
     plan = Planner().decide(drivers.as_decided_on(after), drivers.upgrades, now)
