@@ -20,11 +20,11 @@ from tools.simulate.world import AFTER, RunResult
 
 WITNESSES: Final = 6
 """So many runs are kept that met something in a mode, those with the fewest faults before the others."""
-TRIES: Final = 8
+TRIES: Final = 20
 """So often is a cell tried. What no run meets then is either rarer than this, or cannot be."""
 TOGETHER: Final = 2
 """So many times with faults of all groups that are missing, then with some of them."""
-LEADS: Final = 10
+LEADS: Final = 16
 """So many runs at most are to lead to something that no run in a mode has met."""
 SPAN: Final = AFTER - 10.0
 """Seconds for which what comes after a fault that is added counts as coming after it, with some to spare."""
