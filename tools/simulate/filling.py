@@ -30,6 +30,8 @@ SPAN: Final = AFTER - 10.0
 """Seconds for which what comes after a fault that is added counts as coming after it, with some to spare."""
 JUST_BEFORE: Final = 0.1
 """Seconds between a fault that is added and what is to be met: the less of them, the less changes of what comes."""
+JUST_AFTER: Final = 0.5
+"""Seconds after something was met first, while it may be met still, at which a fault comes that takes long to undo."""
 MOMENTS: Final = 400
 MANY: Final = 12
 """So many kinds of faults that have not been in a mode are played in one run."""
@@ -157,6 +159,7 @@ class Filling:
             groups = random.sample(groups, (len(groups) + 1) // 2)
         began = min((added_fault(run.seed, text).at for text in run.added), default=at) if run.bare else at
         before = max(began, at - SPAN) if tried % 4 >= 2 else at
+        before = at + JUST_AFTER if tried % 8 == 7 else before
         added = []
         for number, group in enumerate(groups):
             kinds = self._kinds_of(mode, group, gentle=tried in (0, 2, 5, 6))
