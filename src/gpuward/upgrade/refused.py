@@ -42,11 +42,11 @@ def is_past(refusal: Refusal, now: float) -> bool:
     return not is_to_come(refusal.at, now) and now > refusal.at + TOLD_FOR
 
 
-def brings_images_at(refusal: Refusal) -> float:
+def brings_images_at(refusal: Refusal, now: float) -> float:
     """Return when images are brought onto a node whose write was refused, though nobody knows yet whether others would be: that
     they are there may be refused as well, ever again.
     """
-    return refusal.at + backoff(refusal.count, FIRST_RETRY, TOLD_FOR)
+    return now if is_to_come(refusal.at, now) else refusal.at + backoff(refusal.count, FIRST_RETRY, TOLD_FOR)
 
 
 def may_fail(refusal: Refusal, now: float) -> bool:

@@ -96,7 +96,7 @@ def _wanting(plan: Plan, snapshot: Snapshot, found: Sequence[Survey], now: float
             continue
         if images is None or not has_to_pull(node):
             continue
-        if refusal is not None and now < (at := brings_images_at(refusal)):
+        if refusal is not None and now < (at := brings_images_at(refusal, now)):
             wakes.append(at)
             continue
         wanted = _Wanting(snapshot.nodes[node.node.name], images, policy.rollout.prestage)
