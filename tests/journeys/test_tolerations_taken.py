@@ -39,6 +39,24 @@ async def used_behind_a_taint(stage: Stage) -> None:
     await stage.until(lambda: sum(map(is_ready, stage.workload_pods("training"))) == 1)
 
 
+async def tolerant_and_used(stage: Stage, mode: str) -> None:
+    """Have drivers that tolerate the taint installed, and used on a node that has it."""
+    await stage.patch_policy("daemonsets/tolerations", WIDE)
+    if mode == "NVIDIADriver":
+        await make(stage, nvidia_driver("all", default=True, tolerations=WIDE))
+        await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await stage.installed()
+    await used_behind_a_taint(stage)
+
+
+async def tolerate(stage: Stage, mode: str, wanted: list[dict[str, Any]]) -> None:
+    """Edit the tolerations of what drivers follow from."""
+    if mode == "NVIDIADriver":
+        await set_driver(stage, "all", {"tolerations": wanted})
+    else:
+        await stage.patch_policy("daemonsets/tolerations", wanted)
+
+
 def driver_pods(stage: Stage) -> set[str]:
     return {pod["metadata"]["uid"] for pod in stage.pods()
             if pod["metadata"]["labels"].get(names.COMPONENT_LABEL) == names.DRIVER_COMPONENT}
@@ -55,30 +73,19 @@ def told(stage: Stage, mode: str) -> str:
 
 @pytest.mark.parametrize("mode", ["ClusterPolicy", "NVIDIADriver"])
 def test_no_driver_pod_goes_by_a_toleration_that_is_taken_while_pods_use_it(mode: str) -> None:
-    async def tolerate(stage: Stage, wanted: list[dict[str, Any]]) -> None:
-        if mode == "NVIDIADriver":
-            await set_driver(stage, "all", {"tolerations": wanted})
-        else:
-            await stage.patch_policy("daemonsets/tolerations", wanted)
-
     async def main() -> None:
         async with playing(Stage(3)) as stage:
-            await stage.patch_policy("daemonsets/tolerations", WIDE)
-            if mode == "NVIDIADriver":
-                await make(stage, nvidia_driver("all", default=True, tolerations=WIDE))
-                await stage.patch_policy("driver/useNvidiaDriverCRD", True)
-            await stage.installed()
-            await used_behind_a_taint(stage)
+            await tolerant_and_used(stage, mode)
             before = driver_pods(stage)
-            await tolerate(stage, USUAL)
+            await tolerate(stage, mode, USUAL)
             await stage.rest(60)
             assert driver_pods(stage) == before
             field = "spec.tolerations" if mode == "NVIDIADriver" else "spec.daemonsets.tolerations"
             assert f"{field}: " in told(stage, mode)
             assert "tolerate dedicated=gpu:NoExecute as before: the driver pod of node gpu-1" in told(stage, mode)
-            await tolerate(stage, WIDE)
+            await tolerate(stage, mode, WIDE)
             await stage.until(lambda: stage.all_are(State.DONE) and "tolerate" not in told(stage, mode), within=120)
-            await tolerate(stage, USUAL)
+            await tolerate(stage, mode, USUAL)
             await stage.rest(30)
             await stage.user.delete(resources.DEPLOYMENTS, "training", WORKLOAD_NAMESPACE)
             await stage.until(lambda: len(driver_pods(stage)) == 1, within=300)
@@ -104,9 +111,7 @@ async def test_no_vfio_manager_goes_so_under_a_virtual_machine(stage: Stage) -> 
 
 @on_stage(gpu_nodes=3)
 async def test_the_upgrade_is_not_called_done_while_the_edit_is_refused(stage: Stage) -> None:
-    await stage.patch_policy("daemonsets/tolerations", WIDE)
-    await stage.installed()
-    await used_behind_a_taint(stage)
+    await tolerant_and_used(stage, "ClusterPolicy")
     await stage.until(lambda: stage.all_are(State.DONE))
     await stage.patch_policy("daemonsets/tolerations", USUAL)
     await stage.upgrade_to(NEW)
@@ -120,9 +125,7 @@ async def test_the_upgrade_is_not_called_done_while_the_edit_is_refused(stage: S
 
 @on_stage(gpu_nodes=3)
 async def test_what_is_missing_is_made_while_tolerations_are_refused(stage: Stage) -> None:
-    await stage.patch_policy("daemonsets/tolerations", WIDE)
-    await stage.installed()
-    await used_behind_a_taint(stage)
+    await tolerant_and_used(stage, "ClusterPolicy")
     await stage.patch_policy("daemonsets/tolerations", USUAL)
     await stage.rest(30)
     assert "tolerate dedicated=gpu:NoExecute as before" in told(stage, "ClusterPolicy")
@@ -134,11 +137,7 @@ async def test_what_is_missing_is_made_while_tolerations_are_refused(stage: Stag
 
 @on_stage(gpu_nodes=3)
 async def test_what_an_nvidiadriver_misses_is_made_while_its_tolerations_are_refused(stage: Stage) -> None:
-    await stage.patch_policy("daemonsets/tolerations", WIDE)
-    await make(stage, nvidia_driver("all", default=True, tolerations=WIDE))
-    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
-    await stage.installed()
-    await used_behind_a_taint(stage)
+    await tolerant_and_used(stage, "NVIDIADriver")
     await set_driver(stage, "all", {"tolerations": USUAL})
     await stage.until(lambda: "tolerate dedicated=gpu:NoExecute as before" in told(stage, "NVIDIADriver"), within=30)
     account = next(ds["spec"]["template"]["spec"]["serviceAccountName"] for ds in stage.sandbox.store.list("daemonsets.apps")
@@ -156,34 +155,23 @@ async def test_what_an_nvidiadriver_misses_is_made_while_its_tolerations_are_ref
 @pytest.mark.parametrize("mode", ["ClusterPolicy", "NVIDIADriver"])
 @pytest.mark.parametrize("refused_before", [True, False])
 def test_drivers_that_a_daemonset_left_are_not_adopted_by_one_that_drives_them_out(mode: str, refused_before: bool) -> None:
-    async def tolerate(stage: Stage, wanted: list[dict[str, Any]]) -> None:
-        if mode == "NVIDIADriver":
-            await set_driver(stage, "all", {"tolerations": wanted})
-        else:
-            await stage.patch_policy("daemonsets/tolerations", wanted)
-
     async def main() -> None:
         async with playing(Stage(3)) as stage:
-            await stage.patch_policy("daemonsets/tolerations", WIDE)
-            if mode == "NVIDIADriver":
-                await make(stage, nvidia_driver("all", default=True, tolerations=WIDE))
-                await stage.patch_policy("driver/useNvidiaDriverCRD", True)
-            await stage.installed()
-            await used_behind_a_taint(stage)
+            await tolerant_and_used(stage, mode)
             before = driver_pods(stage)
             ds, = (owner["name"] for pod in stage.pods() for owner in pod["metadata"]["ownerReferences"]
                    if pod["metadata"]["uid"] in before and pod["spec"]["nodeName"] == "gpu-1")
             if refused_before:
-                await tolerate(stage, USUAL)
+                await tolerate(stage, mode, USUAL)
                 await stage.rest(30)
                 await stage.user.delete(resources.DAEMON_SETS, ds, names.DEFAULT_NAMESPACE, propagation="Orphan")
             else:
                 await stage.user.delete(resources.DAEMON_SETS, ds, names.DEFAULT_NAMESPACE, propagation="Orphan")
-                await tolerate(stage, USUAL)
+                await tolerate(stage, mode, USUAL)
             await stage.rest(60)
             assert driver_pods(stage) == before
             assert "tolerate dedicated=gpu:NoExecute as before: the driver pod of node gpu-1" in told(stage, mode)
-            await tolerate(stage, WIDE)
+            await tolerate(stage, mode, WIDE)
             await stage.until(lambda: stage.all_are(State.DONE) and "tolerate" not in told(stage, mode), within=120)
             assert driver_pods(stage) == before
 

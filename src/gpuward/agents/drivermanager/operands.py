@@ -25,7 +25,7 @@ APPS: Final = {
 """The value of the label `app` of their pods. Those of nvsm and of a label of people's own are not waited for."""
 OTHERS: Final = frozenset({
     names.MPS_DAEMON_APP, "nvidia-node-status-exporter", "nvidia-kata-sandbox-device-plugin-daemonset",
-    "nvidia-vgpu-manager-daemonset", "nvidia-cc-manager", "nvidia-vfio-manager"})
+    names.VGPU_MANAGER_APP, names.CC_MANAGER_APP, names.VFIO_MANAGER_APP})
 """Further operands, by `app` or, the last two, by `name`."""
 CLIENT: Final = names.DEPLOY_PREFIX + "client"
 DRA_APP: Final = "nvidia-dra-driver-kubelet-plugin"
