@@ -235,10 +235,10 @@ async def _end(stage: PolicyStage, last: Wanted) -> None:
 
 def automatic(wanted: Wanted) -> bool:
     """Tell whether drivers are replaced by the operator."""
-    if wanted.policy["driver"].get("useNvidiaDriverCRD"):
-        return all(spec.get("upgradePolicy", {}).get("autoUpgrade", True) for spec in wanted.drivers.values())
     if wanted.policy.get("sandboxWorkloads", {}).get("enabled"):
         return False
+    if wanted.policy["driver"].get("useNvidiaDriverCRD"):
+        return all(spec.get("upgradePolicy", {}).get("autoUpgrade", True) for spec in wanted.drivers.values())
     return bool(wanted.policy["driver"].get("upgradePolicy", {}).get("autoUpgrade"))
 
 
