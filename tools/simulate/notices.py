@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuward import names
+from gpuward.kube.http.servertime import RESOLUTION
 from gpuward.model.notice import ALWAYS, Notice, notice_of
 from gpuward.model.reasons import Reason
 from gpuward.model.states import State
@@ -33,6 +35,8 @@ class Admitted(NamedTuple):
     notice: Notice | None
     clocks: tuple[float, float]
     """What the time was, and what the operator's machine may have taken for it."""
+    least: float
+    """Seconds that were still to pass at least: who gave the notice began to count when it wrote that down."""
 
 
 class Notices:
@@ -43,6 +47,8 @@ class Notices:
         self._on: dict[str, str] = {}
         """The text on each node that has a notice."""
         self._admitted: dict[str, Admitted] = {}
+        self._written: dict[tuple[str, str], tuple[float, Process]] = {}
+        """When each notice was written on a node, and by whom."""
 
     def node_changed(self, event: Event, writer: Process | None, change: NodeChange | None) -> str | None:
         """Take a change of a node; say what is wrong with a notice that is given by it."""
@@ -61,6 +67,7 @@ class Notices:
             return None
         if notice is None:
             return f"{text} cannot be read"
+        self._written.setdefault((name, notice.id), (self._world.now(), writer))
         self._have_answered(name, notice)
         return self._too_short(notice, writer)
 
@@ -74,7 +81,17 @@ class Notices:
             return
         notice = notice_of({names.NOTICE: text}) if text is not None else None
         self._admitted[change.node] = Admitted(
-            world.now(), change.writer.known["pods"], notice, (world.now(), world.now() + world.offset))
+            world.now(), change.writer.known["pods"], notice, (world.now(), world.now() + world.offset),
+            self._left(change, notice) if notice is not None else math.inf)
+
+    def _left(self, change: NodeChange, notice: Notice) -> float:
+        """Return how many seconds of a notice are left at a start, by the time that passed since it was written.
+
+        The API server tells its time in whole seconds: of another process's notice one may be missing.
+        """
+        at, writer = self._written.get((change.node, notice.id), (math.inf, None))
+        spared = 0.0 if writer is change.writer else RESOLUTION
+        return notice.begins - notice.given - (self._world.now() - at) - spared
 
     def _too_short(self, notice: Notice, writer: Process) -> str | None:
         """Say that a notice ends before its time, which began at most so long before it was written."""
@@ -108,7 +125,7 @@ class Notices:
             return None
         if notice is None:
             return "its node had no notice"
-        early = notice.begins - max(admitted.clocks)
+        early = min(notice.begins - max(admitted.clocks), admitted.least)
         return f"the notice of its node was over {early:.1f} s after the start" if early > 0.1 else None
 
 

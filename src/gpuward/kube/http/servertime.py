@@ -8,6 +8,7 @@ in whole seconds, and to all alike.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -34,10 +35,19 @@ class ServerClock:
         """Since when (by the event loop) all answers have said that it is later, and by how much at least."""
         self.moved: Callable[[], None] = lambda: None
         """Told when it has become later than time alone makes it: who sleeps until a moment has slept too long."""
+        self._told = -math.inf
 
     def now(self) -> float:
-        """Return seconds since the epoch."""
-        return self._machine.now() if self._ahead is None else asyncio.get_running_loop().time() + self._ahead
+        """Return seconds since the epoch.
+
+        It stands still where an answer corrects it by less than such a header leaves out: a moment that has come stays so.
+        """
+        if self._ahead is None:
+            return self._machine.now()
+        now = asyncio.get_running_loop().time() + self._ahead
+        if not self._told - RESOLUTION <= now < self._told:
+            self._told = now
+        return self._told
 
     async def sleep(self, seconds: float) -> None:
         """Wait; how long that is does not depend on what time it is."""
