@@ -181,7 +181,7 @@ async def test_nodes_that_are_being_emptied_get_their_cordons_back(stage: Stage)
     assert stage.cordons() == ["gpu-2"], "people cordoned it"
     assert stage.hold("gpu-1") == stage.hold("gpu-3") == "NoPolicy"
     assert [line["reason"] for line in stage.log if line["msg"] == "Driver upgrade is held"][-1] == "NoPolicy"
-    assert said(stage) == "no ClusterPolicy: no driver is upgraded until one is in force"
+    assert said(stage) == "no ClusterPolicy: no driver is upgraded until one is in force (`gpuward check` says what to do)"
     assert [str(group) for group in group_reports(node_reports(stage.operator.plan))] == [
         "3 stopped, all for one reason (3 NoPolicy), 1 of them cordoned by somebody else"]
     assert condition(stage, "a")[:2] == ("notReady", "NoClusterPolicy")

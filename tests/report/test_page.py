@@ -92,7 +92,7 @@ def test_a_cluster_without_a_policy_says_so_and_offers_no_switch() -> None:
     snapshot = Snapshot(build.NAMESPACE)
     page = page_document(Plan(), snapshot, PoliciesInForce(PolicyReader().read(snapshot).policy), LEADS, NOTHING)
     assert page["rollout"]["message"] == "no ClusterPolicy is in force: no driver is managed", "there is no condition to look at"
-    assert page["headline"] == "no ClusterPolicy: nothing is managed"
+    assert page["headline"] == "no ClusterPolicy: nothing is managed (`gpuward check` says what to do)"
     assert [one["command"] for one in page["commands"]] == ["gpuward status --watch"]
 
 

@@ -23,6 +23,7 @@ from gpuward.cli.targets import check_version
 from gpuward.cli.terminal import console, printable, say, say_json, say_sentence, styled
 from gpuward.cli.view import GAP, NARROW
 from gpuward.cli.wrapping import wrapped
+from gpuward.errors import InputError
 from gpuward.model.listing import listed
 from gpuward.model.record import format_time
 from gpuward.policy.refused import departures
@@ -78,6 +79,8 @@ def show_plan(connection: Connection, wanted: Wanted, output: str, *, detailed: 
         _show(found)
     if save is not None:
         plan = saved_plan(found)
+        if found.picture.drivers.policy.view is None:
+            raise InputError("--save", str(save.path), "leave it out: nothing is managed, and there is no plan to write")
         write_plan(plan, save)
         for line in told_of_saved(plan, save.path) if output != "json" else ():
             say(line)

@@ -41,7 +41,8 @@ def headline(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> str:
     active = policies.policy
     if active.view is None:
         none = active.upgrades.absent if snapshot.policies else "no ClusterPolicy"
-        return f"{none}: {'no driver is upgraded until one is in force' if plan.nodes else 'nothing is managed'}"
+        told = "no driver is upgraded until one is in force" if plan.nodes else "nothing is managed"
+        return f"{none}: {told} (`gpuward check` says what to do)"
     if refusal(policies):
         return refusal(policies, besides=problems_besides(policies))
     if not plan.nodes and (why := unlisted(policies, snapshot)):
