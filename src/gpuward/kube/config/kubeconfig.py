@@ -213,7 +213,8 @@ def read_file(path: Path) -> File:
     except RecursionError:  # an alias may be within what it stands for
         raise KubeconfigError(f"{path}: not a kubeconfig: it is within itself: correct it, or name another file") from None
     except msgspec.ValidationError as error:
-        raise KubeconfigError(f"{path}: not a kubeconfig: {error}: correct that field") from None
+        fix = "correct that field" if "`$" in str(error) else "name another file"
+        raise KubeconfigError(f"{path}: not a kubeconfig: {error}: {fix}") from None
 
 
 def _without_nulls(data: object) -> object:
