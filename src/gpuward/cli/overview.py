@@ -180,7 +180,7 @@ def _operands(operands: Sequence[OperandReport], picture: Picture) -> list[tuple
     waiting = [one for one in waiting if one not in explained]
     but = ", apart from nodes that are being upgraded, or wait to be" if any(one.unplaced for one in explained) else (
         ", apart from nodes that are being upgraded" if explained else "")
-    hosts = [(f"{INDENT}{one.name} {one.ready}/{one.desired}  {one.waits}", "") for one in operands if one.awaits_hosts]
+    hosts = [(f"{INDENT}{one.name} {one.ready}/{one.desired}  {one.waits}", "") for one in operands if one.awaits_users]
     if not waiting:
         return [(f"operands  all {len(operands)} ready{but}", ""), *hosts]
     ready = f"operands  {len(operands) - len(waiting)} of {len(operands)} ready{but}"

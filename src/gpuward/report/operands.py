@@ -27,8 +27,9 @@ from gpuward.report.versions import asked_version
 DRIVER = "driver"
 NO_DAEMONSET = "its DaemonSet does not exist"
 _STATE_PREFIX = "state-"
-_OF_HOSTS = frozenset({names.VFIO_MANAGER_APP, names.VGPU_MANAGER_APP, names.CC_MANAGER_APP, names.VGPU_DEVICE_MANAGER_APP})
-"""The DaemonSets whose pods stay while virtual machines use their hosts."""
+_STAY_IN_USE = frozenset({names.VFIO_MANAGER_APP, names.VGPU_MANAGER_APP, names.CC_MANAGER_APP, names.VGPU_DEVICE_MANAGER_APP,
+                         names.MPS_DAEMON_APP})
+"""The DaemonSets whose pods stay while others use the GPUs of their nodes."""
 Pods = Mapping[str, Sequence[PodView]]
 
 
@@ -60,9 +61,9 @@ class OperandReport(msgspec.Struct, frozen=True):
         return bool(self.waits) and not (self.older and self.ready >= self.desired)
 
     @property
-    def awaits_hosts(self) -> bool:
-        """Tell whether hosts of virtual machines run on with an older template: no upgrade tells of these."""
-        return bool(self.older) and self.ready >= self.desired and not _OF_HOSTS.isdisjoint(self.daemonsets)
+    def awaits_users(self) -> bool:
+        """Tell whether pods run on with an older template while the GPUs of their nodes are used: no upgrade tells of these."""
+        return bool(self.older) and self.ready >= self.desired and not _STAY_IN_USE.isdisjoint(self.daemonsets)
 
     def is_troubled(self, under_way: Set[str], waiting: Set[str] = frozenset()) -> bool:
         """Tell whether it waits for more than nodes that are upgraded now, or wait to be. An NVIDIADriver without nodes is no
@@ -207,7 +208,7 @@ def _sum(name: str, daemonsets: Sequence[DaemonSetView], snapshot: Snapshot, pod
     waits = next(filter(None, told), "")
     older = sum(older_pods(ds, own, snapshot) for ds in daemonsets if ds.on_delete)
     if older and ready >= desired:
-        used = "".join(told_of_use(ds, snapshot) for ds in daemonsets if ds.name in _OF_HOSTS)
+        used = "".join(told_of_use(ds, snapshot) for ds in daemonsets if ds.name in _STAY_IN_USE)
         waits = f"{older} of {desired} pods have an older template{used}"
     unplaced = {pod.meant_for for pod in own if not pod.node and pod.meant_for}
     unready = {pod.node for pod in own if (not pod.ready or pod.deleting) and (pod.node or not pod.meant_for)}

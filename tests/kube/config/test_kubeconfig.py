@@ -73,7 +73,7 @@ def test_a_client_certificate_is_taken_from_data_or_files(tmp_path: Path) -> Non
 BROKEN: list[tuple[str, Any, str]] = [
     ("bad YAML", "a: [1,\nb: }", r"config: not valid YAML in line 2 \(.*\): correct it"),
     ("not a mapping", "- 1\n", r"config: not a kubeconfig: Expected `object`, got `array`: name another file"),
-    ("wrong type", {"clusters": "x"}, r"config: not a kubeconfig: Expected `array`, got `str` - at `\$\.clusters`: correct that field"),
+    ("wrong type", {"clusters": "x"}, r"config: not a kubeconfig: Expected `array`, got `str` - at `\$\.clusters`: correct that"),
     ("binary", "\x00\x01", r"config: not valid YAML"),
     ("within itself", "a: &a [*a]", r"config: not a kubeconfig: it is within itself: correct it"),
     ("nested", "[" * 5000, r"config: not a kubeconfig: it is nested too deeply: correct it"),

@@ -1,7 +1,8 @@
-"""How the pods that bring drivers to hosts of virtual machines get another template: each host once nothing uses it.
+"""How pods without which those that use a node's GPUs cannot go on get another template: each node once nothing uses its GPUs.
+They bring drivers to hosts of virtual machines, or the MPS daemon, with whose server the CUDA contexts of its clients end.
 
 NVIDIA's operator has the DaemonSet controller replace them one after another, whatever runs there. Here their DaemonSets are
-OnDelete from the write of another template until all pods have it, also where no virtual machine runs: one may come on the way.
+OnDelete from the write of another template until all pods have it, also where no such pod runs: one may come on the way.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from gpuward.model.hosts import all_have_newest, former_pods, kept_away_by, node
 from gpuward.model.leaving import leaving_of
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, NodeView, PodView
+from gpuward.operands import mps
 from gpuward.operands.changes import Prepared, WantedObject
 from gpuward.operands.driver.unwanted import once_unused
 from gpuward.operands.sandboxes import cc_manager, vfio_manager, vgpu_devices, vgpu_manager
 from gpuward.operands.state import applied_hash, with_applied_hash
 
 _STATES: Final[Mapping[str, str]] = {vfio_manager.NAME: vfio_manager.APP, vgpu_manager.NAME: vgpu_manager.DAEMON_SET,
-                                     cc_manager.NAME: cc_manager.APP, vgpu_devices.NAME: vgpu_devices.APP}
-"""The DaemonSet of each state that brings such drivers, or divides or resets the GPUs as it starts, where it is to do so."""
+                                     cc_manager.NAME: cc_manager.APP, vgpu_devices.NAME: vgpu_devices.APP,
+                                     mps.NAME: mps.DAEMON_SET}
+"""The DaemonSet of each state that brings such drivers or serves MPS, or divides or resets the GPUs as it starts, where it is to
+do so."""
 _ON_DELETE: Final = {"type": "OnDelete"}
 
 
