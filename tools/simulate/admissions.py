@@ -20,7 +20,7 @@ from gpuward import names
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.views import NodeView
 from gpuward.upgrade.ledger import read_grants, stamp
-from tools.simulate.known import known_settings, leaves_drivers, versions_of
+from tools.simulate.known import known_settings, leaves_drivers, turns_drivers_off, versions_of
 from tools.simulate.patience import most_quarantined
 from tools.simulate.policies import rack_of
 
@@ -50,6 +50,8 @@ class Terms(msgspec.Struct, frozen=True):
     """The domains that may have been in force; empty ones for none, None for settings that cannot be followed."""
     limits: Mapping[str, tuple[float, int]]
     """maxParallelUpgrades and maxUnavailable, by NVIDIADriver, or of all under an empty name."""
+    off: bool
+    """Whether no node was to have a driver: one that has lost its own is not out of service, though its pod is still there."""
 
     def group(self, sight: Sight | None) -> str:
         """Return for whose limits a node counts."""
@@ -109,7 +111,9 @@ def _terms(granter: Process, world: SimulatedWorld) -> Terms:
     limits = {name: _limits([each for each in versions_of(granter, history, name) if each is not None],
                             _total(name, granter, world), beside) for name in groups}
     known = granter.known
-    return Terms(granter.name, tuple(granter.lately()), world.now(), known["nodes"], known["pods"], by_owner, domains, limits)
+    off = bool(found) and all(map(turns_drivers_off, found))
+    return Terms(granter.name, tuple(granter.lately()), world.now(), known["nodes"], known["pods"], by_owner, domains, limits,
+                 off)
 
 
 def _limits(policies: Sequence[UpgradePolicy], total: int, beside: int) -> tuple[float, int]:
@@ -235,7 +239,7 @@ def _is_out(name: str, sight: Sight, terms: Terms, world: SimulatedWorld) -> boo
     managed = world.has_driver_pod(name, terms.pods)
     there = world.sandbox.store.find("nodes", None, name) is not None  # a node that is gone takes nothing away any more
     serves = world.has_stray_driver_pod(name) or not world.watch.machines.is_without(name, terms.pods)
-    if there and managed and sight.wanted and not serves:
+    if there and managed and sight.wanted and not (serves or terms.off):
         return True
     if sight.out is None or not sight.out.counts(terms.nodes):
         return False

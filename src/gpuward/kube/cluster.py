@@ -320,10 +320,10 @@ class Cluster:
         self.touch()
         return found
 
-    def granted(self, grants: Mapping[str, str], *, read: bool = False) -> None:
-        """Take it that the ledger holds these nodes, and wake everybody. One that was read anew may have others' grants."""
+    def granted(self, grants: Mapping[str, str], *, anew: bool = False) -> None:
+        """Take it that the ledger holds these nodes, and wake everybody; `anew` where they may have been granted long ago."""
         before, self.grants = self.grants or {}, grants
-        self._inherited = frozenset(name for name, stamp in grants.items() if read or (
+        self._inherited = frozenset(name for name, stamp in grants.items() if anew or (
             name in self._inherited and before.get(name) == stamp))
         self.touch()
 

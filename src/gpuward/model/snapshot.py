@@ -152,7 +152,9 @@ class Snapshot(msgspec.Struct, frozen=True):
     watched_since: float = 0.0
     """Since when this process leads, and so has seen what uses GPUs; 0 for one that only looks."""
     inherited: frozenset[str] = frozenset()
-    """Nodes that were granted already when this process began to lead: an earlier leader's patch may be on its way."""
+    """Nodes that were granted already when this process began to lead: an earlier leader's patch may be on its way. And those
+    whose grant was asked for long before it was given.
+    """
     followed: frozenset[PodSelection] | None = None
     """Which further pods are in `pods`; None until all that matter have been listed, and no upgrade is decided before."""
     references: References = References()

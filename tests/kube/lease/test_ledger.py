@@ -10,7 +10,7 @@ import pytest
 from gpuward import errors, names
 from gpuward.kube.cluster import Cluster
 from gpuward.kube.lease.election import Candidate
-from gpuward.kube.lease.ledger import LeaseLedger
+from gpuward.kube.lease.ledger import LATE, LeaseLedger
 from gpuward.kube.lease.rules import new_lease
 from gpuward.kube.resources import LEASES
 from tests.kube.test_on_sandbox import Scene, with_scene
@@ -73,6 +73,16 @@ async def test_who_waits_for_the_lease_reads_nothing(scene: Scene) -> None:
     task.cancel()
     assert not ledger.known
     assert cluster.observe().grants is None
+
+
+@with_scene
+async def test_what_was_asked_for_long_ago_counts_as_an_earlier_leaders(scene: Scene) -> None:
+    cluster, ledger = await leader(scene, "a")
+    await ledger.change({"gpu-1": "s1"}, ())
+    assert cluster.observe().inherited == frozenset()
+    scene.transport.latency = LATE + 1.0
+    await ledger.change({"gpu-2": "s2"}, ["gpu-1"])
+    assert cluster.observe().inherited == {"gpu-2"}
 
 
 @with_scene

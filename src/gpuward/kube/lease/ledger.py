@@ -16,6 +16,10 @@ from gpuward.upgrade.ledger import read_grants, write_grants
 
 RETRY = 1.0
 """Seconds between attempts to read the Lease."""
+LATE = 10.0
+"""Seconds after which the nodes of an entry pass all gates anew: others may be out of service since it was asked for. Who cannot
+write the Lease within that time does not lead for long.
+"""
 _PATH = "/metadata/annotations/" + names.ADMISSIONS.replace("/", "~1")
 
 
@@ -79,12 +83,12 @@ class LeaseLedger:
             raise
         if not self._wanted.is_set():
             self._stale = False
-            self._take(lease, read=True)
+            self._take(lease, anew=True)
 
-    def _take(self, lease: Mapping[str, Any], *, read: bool = False) -> None:
+    def _take(self, lease: Mapping[str, Any], *, anew: bool) -> None:
         self._annotations = (lease.get("metadata") or {}).get("annotations")
         self._known.set()
-        self._cluster.granted(read_grants((self._annotations or {}).get(names.ADMISSIONS, "{}")), read=read)
+        self._cluster.granted(read_grants((self._annotations or {}).get(names.ADMISSIONS, "{}")), anew=anew)
 
     async def change(self, add: Mapping[str, str], drop: Collection[str]) -> None:
         """Enter nodes and take others out.
@@ -93,6 +97,7 @@ class LeaseLedger:
             errors.Conflict: somebody else leads, or the ledger is not what was read; it is read anew.
         """
         grants = {name: stamp for name, stamp in (self._cluster.grants or {}).items() if name not in drop} | dict(add)
+        asked = asyncio.get_running_loop().time()
         try:
             answer = await self._client.patch_json(
                 LEASES, self._candidate.lease, self._operations(write_grants(grants)), self._candidate.namespace
@@ -100,7 +105,7 @@ class LeaseLedger:
         except errors.GpuwardError:
             self._read_again()
             raise
-        self._take(answer.object())
+        self._take(answer.object(), anew=asyncio.get_running_loop().time() - asked > LATE)
 
     def _operations(self, text: str) -> list[dict[str, Any]]:
         held = [{"op": "test", "path": "/spec/holderIdentity", "value": self._candidate.identity}]
