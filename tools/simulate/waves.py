@@ -84,8 +84,13 @@ def is_later(change: NodeChange, waves: Sequence[Object], world: SimulatedWorld)
 
 
 def _any_left(change: NodeChange, nodes: Sequence[str]) -> bool:
-    """Tell whether any of some nodes leaves its wave to another: it is skipped, or another NVIDIADriver's by now."""
-    return any((now := change.history.now(name)) is None or now.skipped or now.owner != change.after.owner for name in nodes)
+    """Tell whether any of some nodes leaves its wave to another: it is skipped, or another NVIDIADriver's by now, or about to be:
+    it was done, and waits for another driver.
+    """
+    after = change.after.memory()
+    return any((now := change.history.now(name)) is None or now.skipped or now.owner != change.after.owner
+               or (now.state is State.UPGRADE_REQUIRED and after is not None and _has_ended(change, name, after.target))
+               for name in nodes)
 
 
 def is_driver(target: str, world: SimulatedWorld) -> bool:
