@@ -1,4 +1,4 @@
-"""The ports between decisions and the world: what is seen, what is done, what time it is, and which images there are.
+"""The ports between decisions and the world: what is seen, what is done and told, what time it is, and which images there are.
 
 The same loop runs live, in rehearsals and in tests; only the implementations of these protocols differ.
 """
@@ -6,7 +6,7 @@ The same loop runs live, in rehearsals and in tests; only the implementations of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from gpuward.model.actions import Action
 from gpuward.model.measuring import Answer
@@ -44,6 +44,31 @@ class Executor(Protocol):
     async def execute(self, actions: Sequence[Action]) -> Sequence[Outcome]:
         """Perform the actions, lane by lane, and return an outcome for each. Never raises for an API server's refusal."""
         ...
+
+
+class Log(Protocol):
+    """Take lines of a log: a sentence, and values by their names. Loggers of structlog do."""
+
+    def info(self, event: str, /, **values: object) -> object:
+        """Tell what happened."""
+        ...
+
+    def exception(self, event: str, /, **values: object) -> object:
+        """Tell what failed, with the exception that is being handled."""
+        ...
+
+
+class NoLog:
+    """Keep no log, as commands do that look at a cluster once."""
+
+    def info(self, event: str, /, **values: object) -> None:
+        """Keep nothing."""
+
+    def exception(self, event: str, /, **values: object) -> None:
+        """Keep nothing."""
+
+
+NO_LOG: Final = NoLog()
 
 
 class Login(NamedTuple):

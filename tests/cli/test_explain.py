@@ -16,11 +16,12 @@ from click.testing import CliRunner, Result
 
 from gpuward import names
 from gpuward.cli.aimed import aimed
-from gpuward.cli.explain import unknown_node, with_event
+from gpuward.cli.explain import with_event
 from gpuward.cli.explanation import Explanation, explained
 from gpuward.cli.leader import Leader, find_leader, judge
 from gpuward.cli.look import Picture
 from gpuward.cli.prospects import prospects
+from gpuward.cli.unknown import unknown_node
 from gpuward.cli.viewcommands import explain, status
 from gpuward.errors import Forbidden, InputError
 from gpuward.kube.http.client import Client

@@ -10,13 +10,13 @@ import structlog
 from click.testing import CliRunner
 
 from gpuward.cli import logs
+from gpuward.cli.ages import age
 from gpuward.cli.commands import commands
 from gpuward.cli.demo import how_long
 from gpuward.cli.policyfile import read_policy
 from gpuward.cli.screen import gpu_nodes
 from gpuward.cli.story import Options, adjusted, next_version
 from gpuward.cli.targets import named_driver
-from gpuward.cli.view import age
 from gpuward.controllers.serving import parse_address
 from gpuward.errors import InputError
 from gpuward.sandbox.samples import IMAGES, sample_policy

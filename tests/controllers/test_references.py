@@ -8,10 +8,11 @@ import itertools
 import pytest
 import structlog
 
-from gpuward.controllers.references import LOOK_AGAIN, FollowedLater, ReferencedNames, ReferencedObjects
+from gpuward.controllers.references import LOOK_AGAIN, FollowedLater, ReferencedObjects
 from gpuward.kube.http.client import Client
 from gpuward.kube.http.transport import Response
 from gpuward.model.snapshot import References, Snapshot
+from gpuward.operands.wanted import ReferencedNames
 from gpuward.policy.nvidiadrivers import PolicyReader
 from gpuward.ports import Clock
 from kubesandbox.timeloop import EPOCH, LoopClock, run_virtual

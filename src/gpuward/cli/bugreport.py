@@ -11,8 +11,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-import structlog
-
 from gpuward import errors, names
 from gpuward.cli.archive import Archive, archive_at
 from gpuward.cli.bugreport_kinds import CLUSTER, IN_NAMESPACE, OPTIONAL, CollectedKind
@@ -208,7 +206,6 @@ def write_report(kubeconfig: str | None, context: str | None, namespace: str, op
     Raises:
         InputError: the file is there already, or cannot be written.
     """
-    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     asyncio.run(_write(kubeconfig, context, namespace, options))
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import structlog
 
 from gpuward import errors, names
 from gpuward.cli.archive import archive_at
@@ -60,7 +59,6 @@ def write_capture(kubeconfig: str | None, context: str | None, namespace: str, p
     Raises:
         InputError: the file is there already, or cannot be written.
     """
-    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     for line in asyncio.run(_write(kubeconfig, context, namespace, path, force)):
         say(line)
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-import structlog
 from rich.text import Text
 
 from gpuward.cli.aimed import aimed
@@ -25,7 +24,6 @@ COLOURS = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
 def check_cluster(kubeconfig: str | None, context: str | None, namespace: str, output: str) -> None:
     """Print the findings; exit with 1 if something fails."""
-    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     found = asyncio.run(_found(kubeconfig, context, namespace))
     if output == "json":
         say_json(as_json(found))

@@ -10,12 +10,12 @@ from typing import Any, Final
 import msgspec
 
 from gpuward import names
+from gpuward.cli.ages import age
 from gpuward.cli.connect import WallClock
 from gpuward.cli.holdlease import HeldLease, holding_lease
 from gpuward.cli.leader import find_leader
 from gpuward.cli.leftovers import Cleaning, cleaning_of, goes_by_labels, has_any, is_cordoned_with_gpus, is_ending_driver, told
 from gpuward.cli.rollouts import ATTEMPTS, Lines
-from gpuward.cli.view import age
 from gpuward.errors import ApiError, Conflict, Forbidden, GpuwardError, NotFound, Unreachable
 from gpuward.execute.conditions import conditions_patch
 from gpuward.execute.nodes import operations

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 
 import msgspec
-import structlog
 
 from gpuward.cli.connect import connected
 from gpuward.cli.differences import Difference, differences, images_of, looked_at, with_references
@@ -27,7 +26,6 @@ DIFFERS, FAILED = 1, 2
 
 def show_diff(policies: Sequence[str], kubeconfig: str | None, context: str | None, namespace: str) -> None:
     """Print the differences; exit with 1 where there are some, and with 2 where it failed."""
-    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     try:
         asyncio.run(_show(policies, kubeconfig, context, namespace))
     except GpuwardError as error:

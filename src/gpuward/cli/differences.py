@@ -13,12 +13,12 @@ import msgspec
 from gpuward import errors, names
 from gpuward.cli.look import Look
 from gpuward.cli.manifests import Object, manifest, operator_images
-from gpuward.controllers.references import wanted_by
 from gpuward.execute.contains import WHOLE, contains
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client
 from gpuward.model.snapshot import References, Snapshot
 from gpuward.model.views import Ref
+from gpuward.operands.wanted import wanted_by
 from gpuward.policy.nvidiadrivers import PolicyReader
 from gpuward.report.paper import Node, Written, play
 from gpuward.wire.places import place_view

@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-import structlog
 from rich.table import Table
 
 from gpuward.cli.connect import connected
@@ -32,7 +31,6 @@ TITLES = ("FROM", "PRECOMPILED FOR", "NODES", "TARGET", "LOADED", "KERNELS", "PR
 def show_drivers(kubeconfig: str | None, context: str | None, namespace: str, choice: Choice) -> None:
     """Print the pools of the nodes that are asked for."""
     choice.check()
-    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     asyncio.run(_drivers(kubeconfig, context, namespace, choice))
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 from collections.abc import Sequence
 from math import floor
 from typing import Any
 
 import msgspec
-import structlog
 from rich.console import Console
 from rich.table import Table
 
 from gpuward import names
+from gpuward.cli.ages import age
 from gpuward.cli.aimed import aimed
 from gpuward.cli.connect import connected
 from gpuward.cli.cordons import cordoned_by
@@ -26,15 +25,13 @@ from gpuward.cli.overview import REMEMBERED
 from gpuward.cli.podwords import PodWords, words_of
 from gpuward.cli.readiness import words_of_readiness, words_of_scheduler
 from gpuward.cli.terminal import console, printable, say_json, say_sentence, styled
-from gpuward.cli.view import age
+from gpuward.cli.unknown import unknown_node
 from gpuward.cli.wrapping import wrapped_command
-from gpuward.errors import InputError
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client, Selection
 from gpuward.model.cordons import is_driver_managers, is_somebody_elses
 from gpuward.model.driver import driver_daemonsets
 from gpuward.model.explain import sentence
-from gpuward.model.listing import MOST_NAMED
 from gpuward.model.plan import Hold, NodeStatus
 from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner, format_time
@@ -46,8 +43,6 @@ from gpuward.report.idle import FOR_OPERATOR
 from gpuward.report.nodes import MOVING, NOTHING_GOES_ON
 from gpuward.upgrade.remedies import Remedy, ordinal
 
-NEAR = 0.6
-"""How alike a name must be, from 0 to 1, that somebody may have meant."""
 MOST_PODS = 20
 """Pods that are listed; the rest is counted."""
 PADDING = 4
@@ -66,7 +61,6 @@ def explain_node(node: str, kubeconfig: str | None, context: str | None, namespa
     Raises:
         InputError: there is no such node.
     """
-    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     asyncio.run(_explain(node, kubeconfig, context, namespace, output))
 
 
@@ -144,15 +138,6 @@ def with_event(found: Explanation, event: tuple[float, str]) -> Explanation:
     told = ({str(status.hold.reason)} if status.hold is not None else set()) | {str(reason) for reason in REMEMBERED}
     past = event[0] < floor(status.since) or event[1].partition(":")[0] not in told
     return found if past else msgspec.structs.replace(found, event=event)
-
-
-def unknown_node(name: str, known: list[str], where: str = "cluster") -> InputError:
-    """Return the error for a node that is not there, with the names that it may have been meant as."""
-    like = {other: difflib.SequenceMatcher(None, name, other).ratio() for other in sorted(known)}
-    near = sorted((other for other, ratio in like.items() if ratio >= NEAR), key=lambda other: -like[other])
-    near = (near or [other for other in like if name in other])[:MOST_NAMED]
-    named = ", ".join(near or sorted(known)[:MOST_NAMED])
-    return InputError("NODE", name, f"name a node of the {where}, such as {named}" if named else f"the {where} has no nodes")
 
 
 def show(found: Explanation, leader: Leader, out: Console | None = None) -> None:

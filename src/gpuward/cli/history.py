@@ -8,10 +8,11 @@ from typing import Final
 
 from rich.table import Table
 
+from gpuward.cli.ages import age
 from gpuward.cli.connect import connected
+from gpuward.cli.layout import GAP
 from gpuward.cli.rollouts import all_nodes, time_of
 from gpuward.cli.terminal import console, say_json, styled
-from gpuward.cli.view import GAP, age
 from gpuward.errors import InputError
 from gpuward.model.record import format_time
 from gpuward.report.rollouts import UNDER_WAY, NodeUpgrade, PastRollout, chosen, past_rollouts

@@ -14,13 +14,13 @@ import yaml
 from gpuward import errors, names
 from gpuward.cli.connect import unsupported
 from gpuward.cli.leader import find_leader, judge
-from gpuward.controllers.references import wanted_by
 from gpuward.crd.generate import all_crds
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client, Selection
 from gpuward.kube.lease.others import Holder, leases_named
 from gpuward.kube.resources import GVR
 from gpuward.model.snapshot import Snapshot
+from gpuward.operands.wanted import wanted_by
 from gpuward.policy.nvidiadrivers import PoliciesInForce, PolicyReader
 from gpuward.policy.refused import refusals
 from gpuward.ports import Clock

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from gpuward import errors, names
-from gpuward.cli.view import age
+from gpuward.cli.ages import age
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client
 from gpuward.kube.lease.others import Holder, leases_named

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from gpuward.cli.ages import age
 from gpuward.cli.prospects import SLACK
-from gpuward.cli.view import age
 from gpuward.model.denials import EvictionForbidden
 from gpuward.model.explain import obstacle
 from gpuward.model.notice import unanswered

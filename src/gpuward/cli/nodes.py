@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from gpuward import names
-from gpuward.cli.explain import unknown_node
 from gpuward.cli.rollouts import ATTEMPTS, Lines, Rollouts, all_nodes, read_rollouts
+from gpuward.cli.unknown import unknown_node
 from gpuward.errors import Conflict, InputError, NotFound
 from gpuward.execute.nodes import operations
 from gpuward.kube import resources

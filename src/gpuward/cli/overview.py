@@ -9,11 +9,12 @@ from typing import Any
 from rich.text import Text
 
 from gpuward import names
+from gpuward.cli.ages import age
 from gpuward.cli.layout import lay_out
 from gpuward.cli.leader import Leader
 from gpuward.cli.look import Picture
 from gpuward.cli.terminal import printable, styled
-from gpuward.cli.view import COLOURS, age, cut
+from gpuward.cli.view import COLOURS, cut
 from gpuward.cli.wrapping import wrapped, wrapped_command
 from gpuward.model.reasons import Reason
 from gpuward.model.rights import REMEDY

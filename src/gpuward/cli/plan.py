@@ -9,7 +9,6 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, Final
 
-import structlog
 from rich.table import Table
 from rich.text import Text
 
@@ -64,7 +63,6 @@ def show_plan(connection: Connection, wanted: Wanted, output: str, *, detailed: 
     Raises:
         InputError: an option cannot be used.
     """
-    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     check_version(wanted.version)
     if save is not None:
         save.check()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpuward.cli.view import age, some
+from gpuward.cli.ages import age
+from gpuward.cli.view import some
 from gpuward.model.plan import NodeStatus, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason

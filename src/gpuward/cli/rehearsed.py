@@ -8,8 +8,8 @@ from typing import Any, Final
 import msgspec
 from rich.table import Table
 
+from gpuward.cli.ages import age
 from gpuward.cli.terminal import console, say, say_sentence, styled
-from gpuward.cli.view import age
 from gpuward.model.listing import listed
 from gpuward.model.reasons import Reason
 from gpuward.model.record import format_time

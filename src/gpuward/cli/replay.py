@@ -10,13 +10,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gpuward.cli.explain import as_json, show, unknown_node
+from gpuward.cli.explain import as_json, show
 from gpuward.cli.explanation import explained
 from gpuward.cli.leader import Leader
 from gpuward.cli.rerun import Rerun, described, picture, rerun
 from gpuward.cli.rerun_operands import rerun_operands
 from gpuward.cli.summary import Summary
 from gpuward.cli.terminal import console, say, say_json
+from gpuward.cli.unknown import unknown_node
 from gpuward.cli.view import node_rows, node_table
 from gpuward.errors import InputError
 from gpuward.model.record import format_time

@@ -17,7 +17,8 @@ from gpuward.model.record import format_time
 from gpuward.model.rollout import CLOCKS_DIFFER
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView, PolicyView
-from gpuward.policy.rolloutpolicy import annotation, resumed_at
+from gpuward.policy.annotated import annotation
+from gpuward.policy.rolloutpolicy import resumed_at
 
 
 class Resumed(msgspec.Struct, frozen=True):

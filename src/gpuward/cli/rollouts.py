@@ -20,8 +20,8 @@ from gpuward.kube.resources import GVR
 from gpuward.model.listing import listed
 from gpuward.model.views import NodeView, PolicyView
 from gpuward.model.waves import command_for
+from gpuward.policy.annotated import annotation
 from gpuward.policy.pausing import FIELDS, is_our_word
-from gpuward.policy.rolloutpolicy import annotation
 from gpuward.wire.nodes import node_view
 from gpuward.wire.policies import oldest_first, policy_view
 

@@ -16,7 +16,7 @@ from gpuward.cli.rollouts import Lines, PolicyRollout, change, read_rollouts
 from gpuward.errors import InputError
 from gpuward.kube.http.client import Client
 from gpuward.model.approved_plan import ApprovedPlan, PlannedPlace, differences
-from gpuward.policy.rolloutpolicy import annotation
+from gpuward.policy.annotated import annotation
 from gpuward.upgrade.approved_plan import plan_as_it_is, versions_of
 from gpuward.upgrade.decide import survey
 

@@ -12,9 +12,10 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
+from gpuward.cli.ages import age
 from gpuward.cli.story import QUIET_LIMIT, Story
 from gpuward.cli.terminal import draws, styled
-from gpuward.cli.view import age, node_rows, node_table, some
+from gpuward.cli.view import node_rows, node_table, some
 from gpuward.model.explain import sentence
 from gpuward.model.plan import Plan
 from gpuward.model.reasons import Reason

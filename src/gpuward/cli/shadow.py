@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import click
 import msgspec
-import structlog
 
 from gpuward.cli.connect import connected
 from gpuward.cli.differences import Difference, differences, images_of, looked_at, with_references
@@ -106,7 +105,6 @@ def print_rights() -> None:
 
 def shadow_cluster(kubeconfig: str | None, context: str | None, namespace: str, output: str, *, once: bool) -> None:
     """Print what gpuward would do, once or whenever that changes."""
-    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     asyncio.run(_shadow(kubeconfig, context, namespace, output, once))
 
 

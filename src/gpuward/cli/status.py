@@ -10,18 +10,16 @@ from shlex import quote
 from typing import Any
 
 import msgspec
-import structlog
 from rich.console import ConsoleDimensions
 from rich.console import Group as Lines
-from rich.live import Live
 from rich.text import Text
 
 from gpuward.cli.connect import connected
-from gpuward.cli.explain import unknown_node
 from gpuward.cli.leader import Leader
 from gpuward.cli.look import Look, Picture
 from gpuward.cli.overview import missing_rights_of, operand_table, overview, warnings_of
 from gpuward.cli.terminal import WIDE, console, draws, say, say_json, styled
+from gpuward.cli.unknown import unknown_node
 from gpuward.cli.values import values_at
 from gpuward.cli.view import node_rows, node_table, whole_table
 from gpuward.cli.waiting import Waiting
@@ -99,19 +97,19 @@ def show_status(kubeconfig: str | None, context: str | None, namespace: str, cho
                 wait: Waiting | None = None) -> None:
     """Print how the fleet stands: once, whenever it changes, or when it is done."""
     choice.check()
-    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     asyncio.run(_status(kubeconfig, context, namespace, choice, watch, wait))
 
 
 async def _status(kubeconfig: str | None, context: str | None, namespace: str, choice: Choice, watch: bool,
                   wait: Waiting | None) -> None:
-    async with connected(kubeconfig, context) as (client, _):
+    async with connected(kubeconfig, context, lists_only=not watch and wait is None) as (client, _):
         look = Look(client, namespace)
         async with look.following() as observer:
             status = _Status(look, choice)
             if wait is None:
-                look.picture(await look.leader()).refuse_elsewhere()
-                await status.show(observer, watch)
+                first = await status.picture()
+                first.refuse_elsewhere()
+                await status.show(observer, watch, first)
                 return
             try:
                 await wait.over(look, observer)
@@ -127,29 +125,33 @@ class _Status:
         self.leader = Leader("", 0.0)
         self._asked = float("-inf")
 
-    async def show(self, observer: Observer, watch: bool) -> None:
-        """Print the plan, once or whenever it changes."""
+    async def picture(self) -> Picture:
+        """Return the cluster as it is now."""
+        await self._ask()
+        return self.look.picture(self.leader)
+
+    async def show(self, observer: Observer, watch: bool, first: Picture | None = None) -> None:
+        """Print the plan, once or whenever it changes. The first time it is that of a picture, if there is one already."""
         if watch and not self.choice.is_structured and draws(self.console):
             await self._live(observer)
-        await self._print()
+        await self._print(first or await self.picture())
         while watch:
             await observer.changed(None)
             observer.observe()
-            await self._print()
+            await self._print(await self.picture())
 
     async def _live(self, observer: Observer) -> None:
+        from rich.live import Live  # here, as few watch
+
         with Live(console=self.console, auto_refresh=False, vertical_overflow="crop") as live:
             while True:
                 observer.observe()
-                await self._ask()
-                live.update(Lines(*self._screen()), refresh=True)
+                live.update(Lines(*self._screen(await self.picture())), refresh=True)
                 await observer.changed(1.0)
 
-    async def _print(self) -> None:
-        await self._ask()
-        picture = self.look.picture(self.leader)
+    async def _print(self, picture: Picture) -> None:
         if not self.choice.is_structured:
-            for part in self._screen():
+            for part in self._screen(picture):
                 self.console.print(part, soft_wrap=isinstance(part, Text))
             return
         reports = self.choice.of(picture)
@@ -163,8 +165,7 @@ class _Status:
         else:
             say(values_at(self.choice.output, told))
 
-    def _screen(self) -> list[Any]:
-        picture = self.look.picture(self.leader)
+    def _screen(self, picture: Picture) -> list[Any]:
         now = max(self.leader.now + time.monotonic() - self._asked, picture.now)
         return screen(picture, self.leader, self.choice, now, self.console.size if self.console.is_terminal else None)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
+from gpuward.cli.ages import age
 from gpuward.cli.rerun import Rerun
 from gpuward.cli.rerun_operands import OperandRerun
-from gpuward.cli.view import age
 from gpuward.model.record import format_time
 from gpuward.recorder.reading import Moment
 

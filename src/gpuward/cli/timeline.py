@@ -8,8 +8,8 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
+from gpuward.cli.ages import age
 from gpuward.cli.terminal import printable
-from gpuward.cli.view import age
 from gpuward.errors import InputError
 from gpuward.model.record import format_time
 from gpuward.rehearse.results import NodeRun, Phase, Run

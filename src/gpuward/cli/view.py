@@ -8,6 +8,7 @@ from typing import NamedTuple
 from rich.table import Table
 from rich.text import Text
 
+from gpuward.cli.ages import age
 from gpuward.cli.layout import lay_out
 from gpuward.cli.terminal import styled
 from gpuward.report.groups import Group
@@ -109,19 +110,9 @@ def cut(text: str, width: int) -> str:
     head = text[: width - 1]
     at = head.rfind(" ")
     return (head[:at] if at > width // 2 else head).rstrip(" ,;:") + "…"
+
+
 def some(names: Sequence[str], most: int = 5) -> str:
     """Return the first names, and how many more there are: `a, b and 17 more`."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
-
-
-def age(seconds: float) -> str:
-    """Return a duration as kubectl shows ages: 12s, 3m5s, 2h10m, 4d."""
-    whole = max(0, int(seconds))
-    if whole < 120:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60}s"
-    if whole < 172800:
-        return f"{whole // 3600}h{whole % 3600 // 60}m"
-    return f"{whole // 86400}d"

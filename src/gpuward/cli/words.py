@@ -23,7 +23,8 @@ from gpuward.model.record import format_time
 from gpuward.model.states import IN_PROGRESS, UNDISTURBED
 from gpuward.model.waves import RolloutWaves, WavePhase, WaveStatus, Word
 from gpuward.model.windows import moment_in
-from gpuward.policy.rolloutpolicy import annotation, resumed_at
+from gpuward.policy.annotated import annotation
+from gpuward.policy.rolloutpolicy import resumed_at
 from gpuward.policy.words import encode_word, read_word
 from gpuward.upgrade.comers import as_there, comers
 from gpuward.upgrade.facts import NodeFacts

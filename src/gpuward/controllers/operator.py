@@ -97,10 +97,11 @@ class Operator:
         self._led = False
         self.metrics = Metrics(self.leads, client.stats)
         self.policies = PolicyReader(clock.now)
-        self.cluster = Cluster(client, settings.namespace, random=random, report=self._report)
+        self.cluster = Cluster(client, settings.namespace, random=random, report=self._report,
+                               log=structlog.get_logger(source="rolloutpolicy"))
         clock.moved = self.cluster.touch
         self.events = EventRecorder(client, now=clock.now, random=random, report=self._report_events)
-        self._pods = PodFilter(self.cluster, self.policies)
+        self._pods = PodFilter(self.cluster, self.policies, structlog.get_logger(source="controllers.Upgrade"))
         later = FollowedLater(self.cluster.follow_monitors, self.cluster.follow_place)
         self._references = ReferencedObjects(
             client, settings.namespace, self.policies, clock, later, self.cluster.refer)

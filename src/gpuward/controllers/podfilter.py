@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-import structlog
-
 from gpuward.kube.cluster import Cluster
 from gpuward.model.policy import UpgradePolicy
 from gpuward.policy.nvidiadrivers import PolicyReader
 from gpuward.policy.pods import pod_filter, selections
-from gpuward.ports import Observer
+from gpuward.ports import NO_LOG, Log, Observer
 
 AFTER_TROUBLE: Final = 30.0
 """Seconds until policies that could not be read are read again unasked."""
@@ -19,10 +17,10 @@ AFTER_TROUBLE: Final = 30.0
 class PodFilter:
     """Keep the cluster's pods in step with the policies. Until that is so, no upgrade is decided."""
 
-    def __init__(self, cluster: Cluster, reader: PolicyReader) -> None:
+    def __init__(self, cluster: Cluster, reader: PolicyReader, log: Log = NO_LOG) -> None:
         self._cluster = cluster
         self._reader = reader
-        self._log = structlog.get_logger(source="controllers.Upgrade")
+        self._log = log
         self._selected = selections([UpgradePolicy()])
         self._follow()
 

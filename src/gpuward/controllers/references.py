@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-import msgspec
 import structlog
 
 from gpuward import errors
@@ -14,25 +13,14 @@ from gpuward.controllers.failures import retry_after
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client
 from gpuward.model.snapshot import References
-from gpuward.operands.facts import mounted_config_maps, referenced_config_maps, referenced_secrets
-from gpuward.operands.nvidiadriver.render import referenced
-from gpuward.policy.nvidiadrivers import PoliciesInForce, PolicyReader
+from gpuward.operands.wanted import ReferencedNames, wanted_by
+from gpuward.policy.nvidiadrivers import PolicyReader
 from gpuward.ports import Clock, Observer
 
 _NAME: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 """Of a ConfigMap or a Secret; the name of a CRD is one, too."""
 LOOK_AGAIN: Final = 15.0
 """Seconds between looks while something that the policy refers to is missing; the longest while it cannot be asked for."""
-
-
-class ReferencedNames(msgspec.Struct, frozen=True):
-    """Hold which versions of which custom resources refer to what."""
-
-    versions: frozenset[tuple[str, int]] = frozenset()
-    config_maps: frozenset[str] = frozenset()
-    secrets: frozenset[str] = frozenset()
-    place: bool = False
-    """Whether the operator's namespace matters."""
 
 
 class FollowedLater(NamedTuple):
@@ -133,22 +121,6 @@ class ReferencedObjects:
             return (await self._client.get(gvr, name, namespace)).object()
         except errors.NotFound:
             return None
-
-
-def wanted_by(drivers: PoliciesInForce) -> ReferencedNames:
-    """Return what the ClusterPolicy in force, and the NVIDIADrivers if drivers are theirs, refer to."""
-    active = drivers.policy
-    versions, maps, secrets = set(), frozenset[str](), frozenset[str]()
-    if active.view is not None and (policy := active.followed or active.policy) is not None:
-        versions.add((active.view.uid, active.view.generation))
-        spec = policy.spec
-        maps, secrets = referenced_config_maps(spec) | mounted_config_maps(spec).keys(), referenced_secrets(spec)
-    for each in drivers.active if drivers.in_force else ():
-        if (driver := each.followed or each.driver) is not None:
-            versions.add((each.view.uid, each.view.generation))
-            more_maps, more_secrets = referenced(driver.spec)
-            maps, secrets = maps | more_maps, secrets | more_secrets
-    return ReferencedNames(frozenset(versions), maps, secrets, active.valid is not None and active.valid.spec.psa.is_enabled)
 
 
 def _keys(config_map: Mapping[str, Any]) -> tuple[str, ...]:

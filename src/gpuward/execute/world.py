@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from gpuward import errors
 from gpuward.execute.contested import ContestedLabels
 from gpuward.execute.gate import DriverGate
 from gpuward.kube.cache.cache import Cache
-from gpuward.kube.cluster import Cluster
 from gpuward.kube.doubts import settle
 from gpuward.kube.resources import GVR
 from gpuward.model.views import Ref
 from gpuward.ports import Clock
+
+if TYPE_CHECKING:
+    from gpuward.kube.cluster import Cluster
 
 SHUTDOWN_GRACE: Final = 5.0
 """Seconds for which an end of the operator waits for the answer to a call that must not be broken off."""

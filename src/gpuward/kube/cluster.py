@@ -38,6 +38,7 @@ from gpuward.model.rights import BUDGETS
 from gpuward.model.selectors import PodSelection
 from gpuward.model.snapshot import Applied, Edit, References, Snapshot
 from gpuward.model.views import DaemonSetView, PodView, Ref
+from gpuward.ports import NO_LOG, Log
 from gpuward.wire.claims import with_claims
 from gpuward.wire.pods import pod_view
 from gpuward.wire.policies import oldest_first
@@ -51,9 +52,9 @@ SETTLE_EVERY: Final = 1.0
 class Cluster:
     """Follow a cluster. Belongs to one event loop; `start` follows until the task group that it is given ends."""
 
-    def __init__(self, client: Client, namespace: str, *, random: Random, report: Report | None = None) -> None:
-        self.client = client
-        self.namespace = namespace
+    def __init__(self, client: Client, namespace: str, *, random: Random, report: Report | None = None,
+                 log: Log = NO_LOG) -> None:
+        self.client, self.namespace = client, namespace
         self.keep_pod: Callable[[PodView], bool] = lambda pod: True
         """Which pods matter. Change it through `follow_pods`."""
         self._selected = frozenset[PodSelection]()
@@ -69,7 +70,7 @@ class Cluster:
         self.revisions = self._keep(followed.REVISIONS, followed.REVISIONS.cache())
         self.policies = self._keep(followed.POLICIES, followed.POLICIES.cache())
         self.rollout_policies = self._keep(followed.ROLLOUT_POLICIES, followed.ROLLOUT_POLICIES.cache())
-        self.rollouts = RolloutPolicies(self.rollout_policies, self.policies, lambda: self._memory.forbidden, self.touch)
+        self.rollouts = RolloutPolicies(self.rollout_policies, self.policies, lambda: self._memory.forbidden, self.touch, log)
         self.drivers = self._keep(followed.DRIVERS, followed.DRIVERS.cache())
         self.budgets = self._keep(followed.BUDGETS, followed.BUDGETS.cache())
         self.claims = self._keep(followed.CLAIMS, followed.CLAIMS.cache())
@@ -88,8 +89,7 @@ class Cluster:
         self._on_node: dict[str, tuple[PodView, ...]] = {}
         self._regroup: set[str] = set()
         self._snapshot: Snapshot | None = None  # the last one, while nothing has changed since
-        self._random = random
-        self._report = report
+        self._random, self._report = random, report
         self._subscribers = Subscribers()
         self._answered = asyncio.Event()
         self._tasks: dict[GVR, asyncio.Task[None]] = {}

@@ -13,11 +13,11 @@ from collections.abc import Callable, Set
 from typing import Any, Final
 
 import msgspec
-import structlog
 
 from gpuward.kube.cache.cache import Cache
 from gpuward.model.views import PolicyView
 from gpuward.policy.lastrollout import last_rollout
+from gpuward.ports import NO_LOG, Log
 from gpuward.wire.policies import oldest_first
 
 KIND: Final = "RolloutPolicy"
@@ -29,14 +29,14 @@ class RolloutPolicies:
     """Hold the RolloutPolicies that are there, and the one that was in force last."""
 
     def __init__(self, cache: Cache[Any, PolicyView], policies: Cache[Any, PolicyView], forbidden: Callable[[], Set[str]],
-                 touch: Callable[[], None]) -> None:
+                 touch: Callable[[], None], log: Log = NO_LOG) -> None:
         self._cache = cache
         self._policies = policies
         self._forbidden = forbidden
         self._touch = touch
         self._last: PolicyView | None = None
         self._ends: asyncio.TimerHandle | None = None
-        self._log = structlog.get_logger(source="rolloutpolicy")
+        self._log = log
         cache.subscribe(lambda changes: self.look())
 
     def views(self) -> tuple[PolicyView, ...]:

@@ -12,11 +12,12 @@ from gpuward.errors import PolicyError
 from gpuward.model.owners import Claim
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.views import PolicyView
+from gpuward.policy.annotated import annotation
 from gpuward.policy.asked import asked_by
 from gpuward.policy.kept import KeptSettings, kept, kept_problems
 from gpuward.policy.lastvalid import last_valid
 from gpuward.policy.pausing import switched_off
-from gpuward.policy.rolloutpolicy import ActiveRollout, annotation, governed, resumed_at
+from gpuward.policy.rolloutpolicy import ActiveRollout, governed, resumed_at
 from gpuward.policy.typed import Typed
 from gpuward.policy.words import with_words
 

@@ -15,11 +15,12 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.switches import Switches
 from gpuward.model.views import PolicyView
 from gpuward.model.workloads import Workloads
+from gpuward.policy.annotated import annotation
 from gpuward.policy.asked import asked_by
 from gpuward.policy.kept import kept, kept_problems
 from gpuward.policy.lastvalid import last_valid
 from gpuward.policy.pausing import switched_off
-from gpuward.policy.rolloutpolicy import ActiveRollout, RolloutReader, annotation, governed, resumed_at
+from gpuward.policy.rolloutpolicy import ActiveRollout, RolloutReader, governed, resumed_at
 from gpuward.policy.typed import Typed, TypedOnce
 from gpuward.policy.words import notes, with_words
 

@@ -19,7 +19,7 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.selectors import is_label_key, is_label_value, is_selector
 from gpuward.model.switches import Switches
-from gpuward.policy.rolloutpolicy import annotation
+from gpuward.policy.annotated import annotation
 
 VERSION: Final = 2
 """The version that is written. One had the upgrade policy alone; what a later one adds is not read here."""

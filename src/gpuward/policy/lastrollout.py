@@ -16,7 +16,8 @@ from gpuward.crd.keptspec import LONGEST
 from gpuward.crd.rollout_conversion import typed_rollout
 from gpuward.crd.rolloutpolicy import RolloutPolicy
 from gpuward.model.views import PolicyView
-from gpuward.policy.rolloutpolicy import ActiveRollout, annotation
+from gpuward.policy.annotated import annotation
+from gpuward.policy.rolloutpolicy import ActiveRollout
 
 
 class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -17,7 +17,7 @@ from gpuward.crd.clusterpolicy import ClusterPolicy
 from gpuward.crd.keptspec import LONGEST, spec_to_keep
 from gpuward.crd.nvidiadriver import NVIDIADriver
 from gpuward.errors import PolicyError
-from gpuward.policy.rolloutpolicy import annotation
+from gpuward.policy.annotated import annotation
 
 R = TypeVar("R", ClusterPolicy, NVIDIADriver)
 

@@ -19,11 +19,12 @@ from gpuward.model.switches import Switches
 from gpuward.model.views import NodeView, PolicyView
 from gpuward.policy import words
 from gpuward.policy.activedriver import ActiveDriver, read_driver
+from gpuward.policy.annotated import annotation
 from gpuward.policy.clusterpolicy import ActivePolicy, ClusterPolicyReader
 from gpuward.policy.edits import Edits
 from gpuward.policy.moving import nobodys_that_move, with_unsettled
 from gpuward.policy.removing import gone_policies, paused_for_machines, removing, under
-from gpuward.policy.rolloutpolicy import ActiveRollout, annotation
+from gpuward.policy.rolloutpolicy import ActiveRollout
 from gpuward.policy.typed import TypedOnce
 from gpuward.policy.unmade import is_unmade, unless_unmade
 

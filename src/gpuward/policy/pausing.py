@@ -8,7 +8,7 @@ from typing import Any, Final
 from gpuward import names
 from gpuward.model.switches import Switches
 from gpuward.model.views import PolicyView
-from gpuward.policy.rolloutpolicy import annotation
+from gpuward.policy.annotated import annotation
 
 FIELDS: Final = {
     "ClusterPolicy": "spec.driver.upgradePolicy.autoUpgrade",

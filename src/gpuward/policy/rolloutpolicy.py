@@ -6,9 +6,6 @@ were in force last, which the ClusterPolicy remembers, and under the defaults wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import msgspec
 
 from gpuward import names
@@ -99,11 +96,6 @@ def governed(upgrades: UpgradePolicy, rollout: ActiveRollout, last: RolloutSetti
         invalid=rollout.title if rollout.problems else upgrades.invalid,
         rollout=msgspec.structs.replace(settings, resumed_at=resumed_at),
     )
-
-
-def annotation(body: Mapping[str, Any], key: str) -> str:
-    """Return an annotation of a custom resource, empty where there is none."""
-    return str((body.get("metadata", {}).get("annotations") or {}).get(key, ""))
 
 
 def resumed_at(text: str) -> float:

@@ -21,7 +21,7 @@ from gpuward.model.reading import Moment, read_json, seconds
 from gpuward.model.record import format_time
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.waves import Word
-from gpuward.policy.rolloutpolicy import annotation
+from gpuward.policy.annotated import annotation
 
 LONGEST: Final = 65_536
 """Characters of an annotation that are read."""

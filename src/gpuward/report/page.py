@@ -17,8 +17,8 @@ from gpuward.model.rights import missing_rights
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
 from gpuward.operands.rollout import held_up, rollout_of, without_drivers, without_policy
+from gpuward.policy.annotated import annotation
 from gpuward.policy.nvidiadrivers import PoliciesInForce
-from gpuward.policy.rolloutpolicy import annotation
 from gpuward.report.document import document
 from gpuward.report.groups import Group, group_of
 from gpuward.report.headline import headline
