@@ -10,6 +10,7 @@ from typing import NoReturn
 
 import click
 
+from gpuward.cli import garbage
 from gpuward.cli.commands import commands
 from gpuward.cli.terminal import in_words, say, say_bug
 from gpuward.errors import GpuwardError
@@ -23,6 +24,7 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 def main() -> None:
     """Run the command line; every expected failure is one line and an exit code of its own, 1 for most."""
     sys.excepthook = say_bug
+    garbage.look_seldom()
     try:
         called(sys.argv[0])(prog_name=program(sys.argv[0]), standalone_mode=False)
     except click.exceptions.Abort:
@@ -41,6 +43,8 @@ def main() -> None:
         if not _is_expected(error):
             raise
         _end(error)
+    finally:
+        garbage.leave()
 
 
 def _is_expected(error: BaseException) -> bool:

@@ -21,6 +21,7 @@ from gpuward import names
 from gpuward.cli import logs
 from gpuward.cli.candidacy import Candidacy
 from gpuward.cli.connect import WallClock, check_access, connected, unsupported
+from gpuward.cli.garbage import look_as_usual
 from gpuward.cli.place import check_place
 from gpuward.cli.recordings import own_folder
 from gpuward.cli.values import NAMESPACE_FORM, is_namespace
@@ -93,6 +94,7 @@ def run_operator(kubeconfig: str | None, context: str | None, flags: Flags) -> N
         for problem in whole_image(image, variable) if image else ():
             structlog.get_logger(source="setup").error("A variable of the operator names no image", variable=variable,
                                                        value=image, fix=problem.fix)
+    look_as_usual()
     asyncio.run(_run(kubeconfig, context, settings, flags))
 
 
