@@ -69,14 +69,19 @@ async def check_access(client: Client, namespace: str = "") -> list[str]:
     Raises:
         Forbidden: a list that nothing works without is refused.
     """
-    missing = []
     needed = [Selection(each) for each in (resources.NODES, resources.PODS, resources.CLUSTER_POLICIES)]
     if namespace:
         needed += [Selection(each, namespace) for each in (resources.DAEMON_SETS, resources.CONTROLLER_REVISIONS)]
-    for selection in needed:
-        try:
-            async for _ in client.list(selection, limit=1):
-                break
-        except errors.NotFound:
-            missing.append(str(selection.resource))
-    return missing
+    found = await asyncio.gather(*(_is_installed(client, each) for each in needed), return_exceptions=True)
+    if failed := [each for each in found if isinstance(each, BaseException)]:
+        raise failed[0]
+    return [str(each.resource) for each, there in zip(needed, found, strict=True) if not there]
+
+
+async def _is_installed(client: Client, selection: Selection) -> bool:
+    try:
+        async for _ in client.list(selection, limit=1):
+            break
+    except errors.NotFound:
+        return False
+    return True

@@ -35,7 +35,7 @@ def show_drivers(kubeconfig: str | None, context: str | None, namespace: str, ch
 
 
 async def _drivers(kubeconfig: str | None, context: str | None, namespace: str, choice: Choice) -> None:
-    async with connected(kubeconfig, context) as (client, _):
+    async with connected(kubeconfig, context, lists_only=True) as (client, _):
         look = Look(client, namespace)
         async with look.following():
             picture = look.picture(await look.leader())

@@ -65,7 +65,7 @@ def explain_node(node: str, kubeconfig: str | None, context: str | None, namespa
 
 
 async def _explain(name: str, kubeconfig: str | None, context: str | None, namespace: str, output: str) -> None:
-    async with connected(kubeconfig, context) as (client, _):
+    async with connected(kubeconfig, context, lists_only=True) as (client, _):
         look = Look(client, namespace)
         async with look.following():
             leader = await look.leader()
@@ -74,12 +74,13 @@ async def _explain(name: str, kubeconfig: str | None, context: str | None, names
             if name not in picture.snapshot.nodes:
                 raise unknown_node(name, list(picture.snapshot.nodes))
             found = explained(picture, name, knows_budgets=look.knows_budgets)
-            found = with_event(found, await last_event(client, name))
-            notes = (*found.notes, *await words_of_readiness(client, found.node), *await refused_pods(client, picture, name),
-                     *await words_of_scheduler(client, picture.snapshot, name))
+            event, unready, refused, unplaced, said, cordoned = await asyncio.gather(
+                last_event(client, name), words_of_readiness(client, found.node), refused_pods(client, picture, name),
+                words_of_scheduler(client, picture.snapshot, name), words_of(client, picture.snapshot, name),
+                cordoned_by(client, found.node, found.cordon))
+            found = with_event(found, event)
             found = msgspec.structs.replace(
-                found, notes=notes, said=await words_of(client, picture.snapshot, name),
-                cordoned_by=await cordoned_by(client, found.node, found.cordon),
+                found, notes=(*found.notes, *unready, *refused, *unplaced), said=said, cordoned_by=cordoned,
                 remedies=tuple(_aimed(remedy, kubeconfig, context) for remedy in found.remedies))
             if output == "json":
                 say_json(as_json(found, leader))

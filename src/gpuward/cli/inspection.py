@@ -20,6 +20,7 @@ from gpuward.kube.http.client import Client, Selection
 from gpuward.kube.lease.others import Holder, leases_named
 from gpuward.kube.resources import GVR
 from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import NodeView
 from gpuward.operands.wanted import wanted_by
 from gpuward.policy.nvidiadrivers import PoliciesInForce, PolicyReader
 from gpuward.policy.refused import refusals
@@ -39,6 +40,8 @@ OF_HOOKS: Final = f"{names.JOB_NAME} in (gpu-operator-upgrade-crd,gpu-operator-c
 """The pods of the chart's hooks; those of NVIDIA's chart have Jobs of the first two names."""
 RULES_FILE: Final = "operator.yaml"
 ADDED_RULES_FILE: Final = "nvidia-chart-rights.yaml"
+_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""It depends on how PyYAML was built; the other one takes ten times as long."""
 DATE_RESOLUTION: Final = 0.5
 """Seconds that a Date header leaves out, on average."""
 
@@ -51,24 +54,40 @@ async def inspected(client: Client, namespace: str, clock: Clock) -> Inspected:
     """
     version = (await client.server_version()).git_version
     ahead = clock.now() - client.date - DATE_RESOLUTION if client.date is not None else None
-    raw_nodes = await _listed(client, Selection(resources.NODES))
-    nodes = raw_nodes if isinstance(raw_nodes, Unseen) else tuple(map(node_view, raw_nodes))
-    deployments = await _deployments(client, namespace)
-    policy, named = await _policies(client, namespace, nodes)
     wanted = tuple(all_crds())
     crd_names = [crd["metadata"]["name"] for crd in wanted]
-    crds = [await _got(client, resources.CUSTOM_RESOURCE_DEFINITIONS, name) for name in crd_names]
+    # What does not follow from another answer is asked together.
+    theirs, rest = await asyncio.gather(
+        asyncio.gather(
+            _nodes_and_policies(client, namespace), _operator(client, namespace), _operators(client, namespace, clock),
+            _listed(client, Selection(resources.PODS, namespace, labels=OF_HOOKS)), unsupported(client)),
+        asyncio.gather(
+            _got(client, resources.NAMESPACES, namespace), _webhooks(client),
+            _listed(client, Selection(resources.RUNTIME_CLASSES)),
+            asyncio.gather(*(_got(client, resources.CUSTOM_RESOURCE_DEFINITIONS, name) for name in crd_names))))
+    (nodes, policy, named), (deployments, operator_pods, rights), operators, hook_pods, left_alone = theirs
+    place, webhooks, runtime_classes, crds = rest
     return Inspected(
         namespace=namespace, version=version, ahead=ahead, nodes=nodes, deployments=deployments, policy=policy, named=named,
-        operator_pods=await _pods_of(client, deployments),
-        hook_pods=_objects(await _listed(client, Selection(resources.PODS, namespace, labels=OF_HOOKS))),
-        wanted_crds=wanted, crds={name: crd for name, crd in zip(crd_names, crds, strict=True) if crd is not None},
-        place=await _got(client, resources.NAMESPACES, namespace),
-        rights=await _rights(client, namespace, _account(deployments, namespace)),
-        webhooks=await _webhooks(client), operators=await _operators(client, namespace, clock),
-        unsupported=await unsupported(client),
-        runtime_classes=_objects(await _listed(client, Selection(resources.RUNTIME_CLASSES))),
+        operator_pods=operator_pods, hook_pods=_objects(hook_pods), wanted_crds=wanted,
+        crds={name: crd for name, crd in zip(crd_names, crds, strict=True) if crd is not None}, place=place, rights=rights,
+        webhooks=webhooks, operators=operators, unsupported=left_alone, runtime_classes=_objects(runtime_classes),
     )
+
+
+async def _nodes_and_policies(client: Client, namespace: str
+                              ) -> tuple[tuple[NodeView, ...] | Unseen, Policy | Unseen, Named | Unseen]:
+    listed = await _listed(client, Selection(resources.NODES))
+    nodes = listed if isinstance(listed, Unseen) else tuple(map(node_view, listed))
+    return nodes, *await _policies(client, namespace, nodes)
+
+
+async def _operator(client: Client, namespace: str
+                    ) -> tuple[tuple[Object, ...] | Unseen, tuple[Object, ...] | Unseen, Rights | Unseen]:
+    """Return the operator's Deployments, their pods and what it may do."""
+    deployments = await _deployments(client, namespace)
+    return deployments, *await asyncio.gather(
+        _pods_of(client, deployments), _rights(client, namespace, _account(deployments, namespace)))
 
 
 async def _listed(client: Client, selection: Selection) -> tuple[msgspec.Raw, ...] | Unseen:
@@ -268,7 +287,7 @@ def added_rights(namespace: str) -> frozenset[Right]:
 
 
 def _rights_in(name: str, namespace: str) -> Iterator[Right]:
-    objects = [one for one in yaml.safe_load_all(rules_file(name).read_text(encoding="utf-8")) if one]
+    objects = [one for one in yaml.load_all(rules_file(name).read_text(encoding="utf-8"), Loader=_LOADER) if one]
     roles = [one for one in objects if one["kind"] in ("ClusterRole", "Role")]
     expand = partial(_expanded, namespace)
     yield from (right for role in roles for rule in role["rules"] for right in expand(role["kind"], rule))

@@ -94,9 +94,9 @@ class Look:
         Raises:
             NotFound: the CRDs are not installed.
         """
-        if missing := await check_access(self.client, self.namespace):
+        missing, self._unsupported = await asyncio.gather(check_access(self.client, self.namespace), unsupported(self.client))
+        if missing:
             raise NotFound(f"{missing[0]} is not installed: gpuward crds | kubectl apply --server-side -f -")
-        self._unsupported = await unsupported(self.client)
         observer = self.cluster.watcher()
         async with asyncio.TaskGroup() as group:
             self.cluster.start(group)

@@ -158,16 +158,21 @@ async def meant(client: Client, driver: str, verb: str) -> tuple[Rollouts, tuple
 
 async def read_rollouts(client: Client) -> Rollouts:
     """Read them as they are now. A kind that is not installed has no objects."""
-    policies = await _all(client, resources.CLUSTER_POLICIES)
+    policies, drivers = await asyncio.gather(_all(client, resources.CLUSTER_POLICIES), _drivers(client))
     policy = Rollouts(next((PolicyRollout(view) for view in oldest_first(policies) if not view.deleting), None))
-    try:
-        drivers = await _all(client, resources.NVIDIA_DRIVERS)
-    except Forbidden:
+    if isinstance(drivers, Forbidden):
         if policy.left_to_drivers:
-            raise
+            raise drivers
         return policy
     rollouts = (PolicyRollout(view, driver=True) for view in drivers if not view.deleting)
     return msgspec.structs.replace(policy, drivers=tuple(sorted(rollouts, key=lambda each: each.view.name)))
+
+
+async def _drivers(client: Client) -> list[PolicyView] | Forbidden:
+    try:
+        return await _all(client, resources.NVIDIA_DRIVERS)
+    except Forbidden as error:
+        return error
 
 
 async def _all(client: Client, resource: GVR) -> list[PolicyView]:
