@@ -4,6 +4,8 @@ host, and is replaced on none, while a virtual machine runs there.
 
 from __future__ import annotations
 
+from gpuward import names
+from gpuward.kube import resources
 from gpuward.model.resetting import DEPLOY_CC_MANAGER
 from gpuward.sandbox.hosts import VM_RESOURCE
 from kubesandbox.sim.objects import is_ready
@@ -22,6 +24,13 @@ def modes(stage: Stage) -> dict[str, str]:
     pods = [pod for pod in stage.pods() if pod["metadata"]["labels"].get("name") == MANAGER and is_ready(pod)]
     return {pod["spec"]["nodeName"]: value["value"] for pod in pods
             for value in pod["spec"]["containers"][0]["env"] if value["name"] == "DEFAULT_CC_MODE"}
+
+
+def layouts(stage: Stage) -> dict[str, str]:
+    """Return the default layout by which the manager of vGPU devices of each host has begun."""
+    pods = [pod for pod in stage.pods("nvidia-vgpu-device-manager") if is_ready(pod)]
+    return {pod["spec"]["nodeName"]: value["value"] for pod in pods
+            for value in pod["spec"]["containers"][0]["env"] if value["name"] == "DEFAULT_VGPU_CONFIG"}
 
 
 async def with_machine(stage: Stage, mode: str) -> None:
@@ -100,16 +109,40 @@ async def test_a_label_that_somebody_has_set_is_left_alone(stage: Stage) -> None
 async def test_another_layout_of_vgpus_comes_to_hosts_that_nobody_uses(stage: Stage) -> None:
     """The manager of vGPU devices takes those away that are there, and makes others."""
     await with_manager(stage)
-
-    def layouts() -> dict[str, str]:
-        pods = [pod for pod in stage.pods("nvidia-vgpu-device-manager") if is_ready(pod)]
-        return {pod["spec"]["nodeName"]: value["value"] for pod in pods
-                for value in pod["spec"]["containers"][0]["env"] if value["name"] == "DEFAULT_VGPU_CONFIG"}
-
-    await stage.until(lambda: layouts() == dict.fromkeys(HOSTS, "default"))
+    await stage.until(lambda: layouts(stage) == dict.fromkeys(HOSTS, "default"))
     await stage.patch_policy("vgpuDeviceManager/config", {"default": "H100-10"})
-    await stage.until(lambda: layouts() == {"gpu-1": "default", "gpu-2": "H100-10"})
+    await stage.until(lambda: layouts(stage) == {"gpu-1": "default", "gpu-2": "H100-10"})
     await stage.rest(300)
-    assert (layouts(), runs(stage, "vm"), torn(stage)) == ({"gpu-1": "default", "gpu-2": "H100-10"}, True, [])
+    assert (layouts(stage), runs(stage, "vm"), torn(stage)) == ({"gpu-1": "default", "gpu-2": "H100-10"}, True, [])
     await end(stage, "vm")
-    await stage.until(lambda: layouts() == dict.fromkeys(HOSTS, "H100-10") and not stage.cordons())
+    await stage.until(lambda: layouts(stage) == dict.fromkeys(HOSTS, "H100-10") and not stage.cordons())
+
+
+@on_stage(gpu_nodes=3)
+async def test_the_manager_of_vgpu_devices_that_is_switched_on_comes_to_hosts_that_nobody_uses(stage: Stage) -> None:
+    """Devices may have been made by hand before it."""
+    await with_manager(stage)
+    await stage.patch_policy("vgpuDeviceManager/enabled", False)
+    await stage.until(lambda: layouts(stage) == {})
+    await stage.patch_policy("vgpuDeviceManager/config", {"default": "H100-10"})
+    await stage.patch_policy("vgpuDeviceManager/enabled", True)
+    await stage.until(lambda: layouts(stage) == {"gpu-2": "H100-10"})
+    await stage.restart_operator()
+    await stage.rest(300)
+    assert (layouts(stage), runs(stage, "vm"), torn(stage)) == ({"gpu-2": "H100-10"}, True, [])
+    told = ("nvidia-vgpu-device-manager waits for the pods of virtual machines to go, as it may divide the GPUs anew: pod ml/vm "
+            "runs on node gpu-1")
+    assert stage.condition()["message"].endswith(f"state-vgpu-device-manager: {told}")
+    await end(stage, "vm")
+    await stage.until(lambda: layouts(stage) == dict.fromkeys(HOSTS, "H100-10") and stage.policy_status()["state"] == "ready")
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_manager_whose_pod_is_deleted_by_hand_comes_again(stage: Stage) -> None:
+    """So people get the next mode who cannot wait."""
+    await with_machine(stage, "kata")
+    await stage.patch_policy("ccManager/defaultMode", "off")
+    await stage.until(lambda: modes(stage) == {"gpu-1": "on", "gpu-2": "off"})
+    (pod,) = [pod["metadata"]["name"] for pod in stage.pods(node="gpu-1") if pod["metadata"]["labels"].get("name") == MANAGER]
+    await stage.user.delete(resources.PODS, pod, names.DEFAULT_NAMESPACE)
+    await stage.until(lambda: modes(stage) == {"gpu-1": "off", "gpu-2": "off"} and stage.policy_status()["state"] == "ready")

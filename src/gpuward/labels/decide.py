@@ -20,7 +20,7 @@ from gpuward.model.driver import heeds_variable, owner_uid, spares_default_runti
 from gpuward.model.leaving import Leaving, leaving_of
 from gpuward.model.record import format_time
 from gpuward.model.removal import DriverKept
-from gpuward.model.resetting import DEPLOY_CC_MANAGER, is_to_wait, may_come
+from gpuward.model.resetting import Manager
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView
 from gpuward.model.withheld import loaded_last
@@ -54,7 +54,8 @@ def decide_labels(snapshot: Snapshot, policy: LabelPolicy, now: float, settled: 
     nodes = [node for name, node in sorted(snapshot.nodes.items()) if name not in snapshot.unsettled and not node.deleting]
     outage = cache(lambda: is_outage(snapshot.nodes.values()))
     rules = _Rules(snapshot.namespace, policy, now, outage, DriverLabels(snapshot, policy, now), spares_default_runtime(snapshot),
-                   WorkloadKeeper(snapshot, policy.workloads), DriverManagers(snapshot), leaving_of(snapshot))
+                   WorkloadKeeper(snapshot, policy.workloads), DriverManagers(snapshot), leaving_of(snapshot),
+                   {manager: manager.is_there(snapshot) for manager in policy.resetting})
     found: list[_Found] = []
     troubles: dict[str, str] = {}
     for node in nodes:
@@ -102,6 +103,8 @@ class _Rules(NamedTuple):
     workloads: WorkloadKeeper
     managers: DriverManagers
     leaving: Leaving
+    resetting: Mapping[Manager, bool]
+    """The managers that may take GPUs from virtual machines, each with whether its DaemonSet is there."""
 
     def used(self, node: NodeView, pods: Sequence[PodView]) -> bool:
         """Tell whether pods of a node need its driver, whatever its GPUs are for."""
@@ -110,8 +113,16 @@ class _Rules(NamedTuple):
 
     def later(self, node: NodeView, pods: Sequence[PodView]) -> frozenset[str]:
         """Return the labels of operands that come to a node once nothing uses its GPUs."""
-        waits = self.policy.cc_manager and may_come(node) and is_to_wait(pods, self.workloads.users(node, pods), self.namespace)
-        return frozenset({DEPLOY_CC_MANAGER}) if waits else frozenset()
+        return self._later(node, pods, self.resetting)
+
+    def lacks_manager(self, node: NodeView, pods: Sequence[PodView]) -> bool:
+        """Tell whether such an operand has no pod on a node that is used: its DaemonSet may go without news of the node."""
+        return bool(self._later(node, pods, dict.fromkeys(self.resetting, False)))
+
+    def _later(self, node: NodeView, pods: Sequence[PodView], managers: Mapping[Manager, bool]) -> frozenset[str]:
+        users = self.workloads.users(node, pods) if managers else ()
+        return frozenset(manager.label for manager, there in managers.items()
+                         if manager.comes_later(node, pods, users, self.namespace, there=there))
 
     def handed_over_until(self, node: NodeView, pods: Sequence[PodView]) -> float | None:
         """Return until when nothing is to offer the GPUs of a host that gets another driver; None where something may."""
@@ -140,7 +151,7 @@ def _decide(node: NodeView, pods: Sequence[PodView], rules: _Rules) -> _Found:
         patch = _patch(node, workload, pods, rules, kept=operands is not None)
         patch = rules.finished(without_offers(patch) if until is not None else without_note(patch, node), node, pods)
         settled = patch is None and kept is None and operands is None and not (
-            drivers.is_open(node, pods) or rules.managers.left_anything(node))
+            drivers.is_open(node, pods) or rules.managers.left_anything(node) or rules.lacks_manager(node, pods))
         ends = until if until is not None and until > rules.now else drivers.rests_until(node)
         return _Found(node.name, patch, settled=settled and until is None, until=ends,
                       used=kept or operands or drivers.kept_for(node, pods))

@@ -10,6 +10,7 @@ from gpuward import names
 from gpuward.crd.clusterpolicy import ClusterPolicy
 from gpuward.model.owners import Claim
 from gpuward.model.placement import Placing
+from gpuward.model.resetting import CC_MANAGER, VGPU_DEVICE_MANAGER, Manager
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.workloads import FOR_CONTAINERS, FOR_PASSTHROUGH, FOR_VGPU, Workload, Workloads, keys
 
@@ -36,6 +37,7 @@ class LabelSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     default_workload: Workload = Workload.CONTAINER
     kata: bool = False
     cc_manager: bool = False
+    vgpu_device_manager: bool = False
 
 
 class LabelPolicy(msgspec.Struct, frozen=True):
@@ -48,6 +50,8 @@ class LabelPolicy(msgspec.Struct, frozen=True):
     kata: bool = False
     cc_manager: bool = False
     """Whether hosts are to have the manager of confidential computing."""
+    vgpu_device_manager: bool = False
+    """Whether hosts are to have the manager of vGPU devices."""
     default_mig_config: str = ""
     precompiled: bool = False
     """Whether the ClusterPolicy's drivers are precompiled."""
@@ -75,6 +79,12 @@ class LabelPolicy(msgspec.Struct, frozen=True):
         """Return what decides what nodes are for."""
         return Workloads(self.sandbox_workloads, self.default_workload)
 
+    @property
+    def resetting(self) -> tuple[Manager, ...]:
+        """Return the managers that hosts are to have, and that may take GPUs from virtual machines as they start."""
+        return tuple(manager for wanted, manager in (
+            (self.cc_manager, CC_MANAGER), (self.vgpu_device_manager, VGPU_DEVICE_MANAGER)) if wanted)
+
     def operand_labels(self, workload: Workload) -> frozenset[str]:
         """Return the operand labels that a node for this workload carries."""
         if workload is Workload.CONTAINER:
@@ -97,6 +107,7 @@ def label_policy(
         default_workload=Workload(sandbox.default_workload),
         kata=sandbox.mode == "kata",
         cc_manager=sandbox.is_enabled and sandbox.mode == "kata" and spec.cc_manager.is_enabled,
+        vgpu_device_manager=sandbox.is_enabled and spec.vgpu_device_manager.is_enabled,
         default_mig_config=mig.config.default if mig.is_enabled and mig.config is not None else "",
         precompiled=spec.driver.is_precompiled,
         claims=tuple(claims) if spec.driver.is_left_to_nvidia_drivers else None,
@@ -109,7 +120,8 @@ def label_settings(policy: ClusterPolicy) -> LabelSettings:
     """Return what is remembered of a ClusterPolicy for the time in which it cannot be followed."""
     found = label_policy(policy)
     return LabelSettings(found.driver_upgrades, found.default_mig_config, found.precompiled, found.claims is not None,
-                         found.sandbox_workloads, found.default_workload, found.kata, found.cc_manager)
+                         found.sandbox_workloads, found.default_workload, found.kata, found.cc_manager,
+                         found.vgpu_device_manager)
 
 
 def remembered_policy(
@@ -122,6 +134,7 @@ def remembered_policy(
         default_workload=last.default_workload,
         kata=last.kata,
         cc_manager=last.cc_manager,
+        vgpu_device_manager=last.vgpu_device_manager,
         default_mig_config=last.default_mig_config,
         precompiled=last.precompiled,
         claims=tuple(claims) if last.left_to_drivers else None,

@@ -1,24 +1,54 @@
-"""The manager of confidential computing: as it starts it may take the GPUs of its host from vfio-pci and reset them, to set
-another mode. So it comes to no host whose GPUs somebody uses.
+"""Managers that may take GPUs from virtual machines as they start: that of confidential computing takes GPUs from vfio-pci and
+resets them where they are to have another mode, that of vGPU devices takes those away that are there and makes others. So they
+come to no host whose GPUs somebody uses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
+import msgspec
+
 from gpuward import names
+from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView, Ref
+from gpuward.model.workloads import Workload
 
 DEPLOY_CC_MANAGER: Final = names.DEPLOY_PREFIX + "cc-manager"
+DEPLOY_VGPU_DEVICE_MANAGER: Final = names.DEPLOY_PREFIX + "vgpu-device-manager"
 
 
-def is_to_wait(pods: Iterable[PodView], users: Collection[Ref], namespace: str) -> bool:
-    """Tell whether it is to wait for the users of a host's GPUs, as no pod of it is there yet."""
-    return bool(users) and not any(pod.namespace == namespace and not pod.finished and
-                                   pod.labels.get("name") == names.CC_MANAGER_APP for pod in pods)
+class Manager(msgspec.Struct, frozen=True):
+    """Say of a manager by which label it comes to which hosts, and by which its pods are known."""
+
+    label: str
+    daemon_set: str
+    hosts: Sequence[Workload]
+    """What the hosts are for."""
+    pods_by: str = "app"
+    """The label of its pods that has the DaemonSet's name for a value."""
+
+    def is_there(self, snapshot: Snapshot) -> bool:
+        """Tell whether its DaemonSet is."""
+        return any(ds.name == self.daemon_set and ds.namespace == snapshot.namespace and not ds.deleting
+                   for ds in snapshot.daemonsets)
+
+    def comes_later(
+        self, node: NodeView, pods: Iterable[PodView], users: Collection[Ref], namespace: str, *, there: bool
+    ) -> bool:
+        """Tell whether it waits for the users of a host's GPUs. Where its DaemonSet is `there`, and for the host, it has come
+        before: its pod only comes again.
+        """
+        if not users or not self._may_come(node) or (there and node.labels.get(self.label)):
+            return False
+        return not any(pod.namespace == namespace and not pod.finished and pod.labels.get(self.pods_by) == self.daemon_set
+                       for pod in pods)
+
+    def _may_come(self, node: NodeView) -> bool:
+        """Tell whether it comes by its label, which is not of somebody's own making."""
+        return node.labels.get(self.label) in (None, "", "true")
 
 
-def may_come(node: NodeView) -> bool:
-    """Tell whether it comes to a node by its label, which is not of somebody's own making."""
-    return node.labels.get(DEPLOY_CC_MANAGER) in (None, "", "true")
+CC_MANAGER: Final = Manager(DEPLOY_CC_MANAGER, names.CC_MANAGER_APP, (Workload.VM_PASSTHROUGH, Workload.VM_VGPU), "name")
+VGPU_DEVICE_MANAGER: Final = Manager(DEPLOY_VGPU_DEVICE_MANAGER, names.VGPU_DEVICE_MANAGER_APP, (Workload.VM_VGPU,))
