@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
 from gpuward import names
@@ -20,7 +23,7 @@ from tests.cli.verbs import said
 from tests.journeys.looking import condition_of, explanation_of, looking, obey, status_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_nvidiadriver import driver_pods, nvidia_driver, set_driver, with_pools
-from tests.journeys.test_removed import MODES, installed, remove, users
+from tests.journeys.test_removed import COMPILED, MODES, NVIDIADRIVER, PRECOMPILED, installed, remove, users
 from tests.journeys.test_rolloutpolicy import apply, edit
 from tests.journeys.test_status_screen import shown
 from tests.journeys.test_windows import ask
@@ -605,3 +608,30 @@ async def test_a_node_without_its_driver_pod_that_waits_for_a_wave_may_be_upgrad
     await stage.until(lambda: stage.driver("gpu-3") == NEW and stage.state("gpu-3") == State.DONE, within=900)
     assert stage.driver("gpu-2") == OLD
     assert [one.do for one in (await explanation_of(stage, "gpu-2")).remedies if "before its turn" in one.do] == []
+
+
+@pytest.mark.parametrize(("mode", "record"), [
+    (COMPILED, None), (COMPILED, "dated back"), (PRECOMPILED, '{"state": "upgrade-done", "since": 5}'),
+    (NVIDIADRIVER, "no label either")])
+def test_no_soak_ends_as_the_record_of_the_canary_is_deleted_garbled_or_dated_back(mode: str, record: str | None) -> None:
+    @on_stage(gpu_nodes=3, upgrade=ALL_AT_ONCE)
+    async def scenario(stage: Stage) -> None:
+        await installed(stage, mode, out=3)
+        (old,) = stage.drivers()
+        await apply(stage, waves=[{**CANARY, "soak": "30m"}])
+        await stage.rest(5)
+        await ask(stage, mode)
+        await stage.until(lambda: stage.hold("gpu-2") == "WaveSoaking")
+        meta: dict[str, Any] = {"annotations": {names.UPGRADE_RECORD: record}}
+        if record == "dated back":
+            known = json.loads(stage.node("gpu-1")["metadata"]["annotations"][names.UPGRADE_RECORD])
+            meta["annotations"][names.UPGRADE_RECORD] = json.dumps({**known, "since": "0001-01-01T00:00:00Z"})
+        elif record == "no label either":
+            meta = {"annotations": {names.UPGRADE_RECORD: None}, "labels": {names.UPGRADE_STATE: None}}
+        await stage.user.patch_merge(resources.NODES, "gpu-1", {"metadata": meta})
+        await stage.rest(1500)
+        assert on_new(stage, old) == ["gpu-1"]
+        assert (stage.hold("gpu-2"), stage.cordons()) == ("WaveSoaking", [])
+        await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=3000)
+
+    scenario()

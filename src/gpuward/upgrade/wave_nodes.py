@@ -82,7 +82,7 @@ def wave_node(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy, *, fai
     skipped = node.labels.get(names.UPGRADE_SKIP) == "true"
     # One that somebody asks for, and others skip, waits like any other: it would take the room of its wave, and pass for done.
     waits = skipped and before.state is State.UPGRADE_REQUIRED and record.failure is None
-    done_at = record.since if at_rest and record.state in AT_REST else 0.0
+    done_at = _done_at(before, after) if at_rest else 0.0
     return WaveNode(
         node.name, labels_of(before), before.target_version,
         began=0.0 if waits else began(before),
@@ -99,6 +99,17 @@ def wave_node(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy, *, fai
         requested=before.requested,
         passed=promoted is not None and node.name in promoted.nodes and counts_for(promoted, before),
     )
+
+
+def _done_at(before: NodeFacts, after: NodeFacts) -> float:
+    """Return when a node at rest was done. One whose record somebody deleted or garbled is from now on, as its new record will
+    say; none was done before the driver pod came that it was done with.
+    """
+    record, driver = before.record, before.driver
+    if record.state not in AT_REST:
+        return 0.0
+    known = record.since or after.record.since
+    return max(known, driver.created) if driver is not None and driver.uid in (record.pods or ()) else known
 
 
 def without_older(nodes: Iterable[WaveNode], late: Iterable[NodeFacts]) -> list[WaveNode]:
