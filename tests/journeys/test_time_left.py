@@ -105,6 +105,9 @@ async def test_of_a_node_that_fails_again_and_again_the_others_tell_nothing(stag
         await stage.until(lambda: stage.state("gpu-1") == State.POD_DELETION_REQUIRED, within=1200)
         told = {line for line in await shown(stage, SMALL) if line.startswith("  time left")}
     assert told == {"  time left unknown: gpu-1 has failed more than once, and may fail again"}
+    again = [text for text in stage.events("cluster-policy") if "is in attempt 3" in text]
+    assert again
+    assert not [text for text in again if " left, from " in text], "nor is it said as attempt 3 starts"
 
 
 @on_stage(gpu_nodes=12, upgrade={"maxParallelUpgrades": 1, "maxUnavailable": "100%"})

@@ -26,7 +26,7 @@ from gpuward.model.views import NodeView
 from gpuward.model.waves import REST, RolloutWaves, Wave, WavePhase, WaveStatus
 from gpuward.model.windows import WindowState
 from gpuward.upgrade.decide import decide
-from gpuward.upgrade.estimating import Remaining, Samples, time_left, windows_ahead
+from gpuward.upgrade.estimating import OVERDUE, Remaining, Samples, time_left, windows_ahead
 from gpuward.upgrade.fleet import Fleet
 from gpuward.upgrade.waves import WaveGate, Waves
 from tests import build
@@ -52,8 +52,9 @@ def played(samples: Samples, remaining: Remaining) -> float:
 def test_it_is_what_comes_out_where_it_is_played(samples: Samples, remaining: Remaining) -> None:
     left = time_left(samples, remaining)
     if left is None:
-        assert remaining.waiting == 0
         assert all(samples.remaining(elapsed) is None for elapsed in remaining.elapsed)
+        overdue = [elapsed for elapsed in remaining.elapsed if elapsed > OVERDUE * samples.seconds[-1]]
+        assert remaining.waiting == 0 or len(overdue) == len(remaining.elapsed) >= remaining.slots
         return
     again = remaining.later + samples.mean if remaining.later else 0.0
     assert left == pytest.approx(max(played(samples, remaining), again))
@@ -140,7 +141,17 @@ def test_a_node_under_way_has_its_time_behind_it() -> None:
 
 def test_what_takes_longer_than_any_before_is_not_known() -> None:
     told = estimated(remembering("a0", 300.0), under_way(State.POD_RESTART_REQUIRED, name="b0", since=NOW - 400), done=1)
-    assert str(told) == "time left unknown: what is left has taken longer than any node before"
+    assert str(told) == "time left unknown: what is under way has taken longer than any node before"
+
+
+@pytest.mark.parametrize(("since", "parallel", "known"), [(500, 1, True), (700, 1, False), (700, 2, True)])
+def test_a_node_that_holds_the_only_slot_for_far_longer_than_any_makes_it_unknown_for_those_that_wait(
+        since: float, parallel: int, known: bool) -> None:
+    stuck = under_way(State.POD_RESTART_REQUIRED, name="b0", since=NOW - since)
+    told = estimated(remembering("a0", 300.0), stuck, remembering("c0", 300.0, to="550"), done=1, parallel=parallel)
+    assert told is not None
+    assert str(told) == ("about 5 min left, from 2 upgrades, of earlier rollouts too" if known
+                         else "time left unknown: what is under way has taken longer than any node before")
 
 
 def test_each_reason_that_holds_nodes_is_named_with_its_nodes() -> None:

@@ -31,6 +31,8 @@ from gpuward.upgrade.noting import STEP_OF
 
 ENOUGH: Final = 5
 """Nodes of a rollout that are done, from which on it is judged by them alone."""
+OVERDUE: Final = 2.0
+"""So many times as long as any node before one may take that holds its slot: from then on nobody knows when that gets free."""
 _IN_TURN: Final = frozenset({
     Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT, Reason.TEMPLATE_SETTLING, Reason.NOTICE_GIVEN})
 """What a node waits for that goes on as others get done."""
@@ -88,11 +90,14 @@ class Remaining(msgspec.Struct, frozen=True):
 
 def time_left(samples: Samples, remaining: Remaining) -> float | None:
     """Return the seconds until all is done: each node that waits takes the first slot that gets free, for as long as the mean.
-    None where that is not known, as all that is left takes longer than any did.
+    None where that is not known, as all that is left takes longer than any did, or every slot has been taken for `OVERDUE` times
+    as long.
     """
     ends = [samples.remaining(elapsed) for elapsed in remaining.elapsed]
-    if not (remaining.waiting or remaining.noticed) and ends and all(end is None for end in ends):
-        return None
+    if ends and all(end is None for end in ends):
+        overdue = [elapsed for elapsed in remaining.elapsed if elapsed > OVERDUE * samples.seconds[-1]]
+        if not (remaining.waiting or remaining.noticed) or len(overdue) >= max(remaining.slots, len(ends)):
+            return None
     known = [*(end or 0.0 for end in ends), *(begins + samples.mean for begins in remaining.noticed)]
     free = sorted([*known, *[0.0] * (max(remaining.slots, 1) - len(known))])
     each = samples.mean + remaining.notice
@@ -167,7 +172,7 @@ def estimate(
 
 def _fail_again(nodes: Sequence[NodeDecision], under_way: Sequence[NodeDecision]) -> str:
     """Name nodes that failed more than once and are tried again, or will be: those that went through tell nothing of them."""
-    later = (node for node in nodes if node.path.hold is not None and node.path.hold.reason is Reason.RETRY_LATER)
+    later = (node for node in nodes if node.waits or (node.path.hold is not None and node.path.hold.reason is Reason.RETRY_LATER))
     facts = {node.path.node.node.name: node.path.node for node in (*under_way, *later)}
     again = sorted(name for name, one in facts.items() if one.record.failure is not None and one.record.failure.attempts > 1)
     if not again:
@@ -228,7 +233,7 @@ def _kind_alone(hold: Hold | None, fleet: Fleet) -> _Kind:
 def _within_windows(samples: Samples, remaining: Remaining, fleet: Fleet, now: float) -> Estimate:
     left = time_left(samples, remaining)
     if left is None:
-        return Estimate(unknown="what is left has taken longer than any node before", at=now)
+        return Estimate(unknown="what is under way has taken longer than any node before", at=now)
     # A node that has begun is finished after the end of its window.
     last = now + left - samples.mean
     shut = any(windows.changes is not None and last > windows.changes for windows in windows_ahead(fleet))
