@@ -29,7 +29,7 @@ class NVIDIADriverController:
 
 
 class NVIDIADriverLog:
-    """Log each write, and each change of a verdict."""
+    """Log each write, and each change of a verdict, but not of what its pods wait for."""
 
     def __init__(self) -> None:
         self._log = structlog.get_logger(source=NVIDIADriverController.name)
@@ -42,8 +42,11 @@ class NVIDIADriverLog:
             return
         log_writes(self._log, seen.outcomes)
         for name, verdict in decision.verdicts.items():
-            if self._said.get(name) != (said := f"{verdict.reason} {verdict.message}"):
+            waiting = decision.waiting.get(name, "")
+            # What a crashing pod says changes with each restart: the condition has that.
+            said = f"{verdict.reason} {verdict.message.removesuffix(waiting)}"
+            if self._said.get(name) != said:
                 self._said[name] = said
                 log = self._log.info if verdict.ready or verdict is DISABLED else self._log.warning
-                details = {"waiting": decision.waiting[name]} if name in decision.waiting else {}
+                details = {"waiting": waiting} if waiting else {}
                 log(f"{KIND} {verdict.state}", driver=name, message=verdict.message, **details)
