@@ -142,6 +142,8 @@ def test_a_cluster_that_is_well() -> None:
      "ClusterPolicy a: spec.driver.version: 1", "kubectl edit clusterpolicy a"),
     ({"policy": Policy("a", (), ("b",))}, "policy", "warn", "ClusterPolicy b is ignored: a is older",
      "kubectl delete clusterpolicy b"),
+    ({"policy": Policy("a", unfollowed=("b",))}, "policy", "warn",
+     "NVIDIADriver b is not followed: driver.useNvidiaDriverCRD of ClusterPolicy a is false", "kubectl delete nvidiadriver b"),
     ({"named": Named(("Secret s",), ("Secret s",))}, "references", "fail",
      "Secret s is missing in namespace gpu-operator, and a policy names it", "make it"),
     ({"named": Named(("Secret s",), (), ("Secret s: forbidden",))}, "references", "warn", "not known: Secret s: forbidden", ""),

@@ -170,8 +170,10 @@ async def _policies(client: Client, namespace: str, nodes: Any) -> tuple[Policy 
     read = PolicyReader().read(Snapshot(namespace, nodes=by_name, policies=policies, drivers=drivers, rollout_policies=rollouts))
     view = read.policy.view
     ignored = [one.name for one in policies if view is not None and one.name != view.name]
+    own = view is not None and not (read.in_force or read.policy.problems)
+    unfollowed = [one.name for one in drivers if own and not one.deleting]
     policy = Policy(view.name if view is not None else "", tuple(_problems(read)), tuple(ignored),
-                    driverless=read.in_force and not drivers, absent=read.policy.upgrades.absent)
+                    driverless=read.in_force and not drivers, unfollowed=tuple(unfollowed), absent=read.policy.upgrades.absent)
     return policy, await _named(client, namespace, read)
 
 

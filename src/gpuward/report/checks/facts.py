@@ -79,6 +79,8 @@ class Policy(msgspec.Struct, frozen=True):
     """Other ClusterPolicies."""
     driverless: bool = False
     """Whether drivers are left to NVIDIADrivers, and there is none."""
+    unfollowed: tuple[str, ...] = ()
+    """NVIDIADrivers that are there though drivers are the ClusterPolicy's."""
     absent: str = "there is no ClusterPolicy"
     """Why none is in force, where none is."""
 

@@ -154,6 +154,10 @@ def policy(facts: Inspected) -> Iterator[Finding]:
             f"nodes run{_loaded(facts)}")
     elif facts.policy.name and not facts.policy.problems:
         yield Finding("policy", Level.OK, f"ClusterPolicy {facts.policy.name} can be followed")
+    for name in facts.policy.unfollowed:
+        why = f"driver.useNvidiaDriverCRD of ClusterPolicy {facts.policy.name} is false"
+        yield Finding("policy", Level.WARN, f"NVIDIADriver {name} is not followed: {why}",
+                      f"delete it (kubectl delete nvidiadriver {name}), or leave all drivers to NVIDIADrivers by that field")
     for name in facts.policy.ignored:
         yield Finding("policy", Level.WARN, f"ClusterPolicy {name} is ignored: {facts.policy.name} is older",
                       f"kubectl delete clusterpolicy {name}")
