@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from gpuward import names
-from gpuward.model.driver import is_driver_pod, is_hosts_driver_pod
+from gpuward.model.driver import is_driver_pod, is_hosts_driver_pod, is_policys, owner_uid
 from gpuward.model.driver_types import kept_owner
 from gpuward.model.hosts import LeftHosts
 from gpuward.model.owners import Claim, name_of, owner_of
 from gpuward.model.removal import DriverKept
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.systems import is_kernel, kernel_of, system_of, tag_of
-from gpuward.model.views import NodeView, PodView
+from gpuward.model.systems import is_kernel, kernel_of, system_of, tag_in, tag_of
+from gpuward.model.views import DaemonSetView, NodeView, PodView
 
 
 class Placing(msgspec.Struct, frozen=True):
@@ -104,6 +104,10 @@ class Placements:
         self._hosts = LeftHosts(snapshot, placing.claims if placing is not None else None)
         self._serving = [ds.node_selector for ds in snapshot.daemonsets if ds.namespace == snapshot.namespace and not ds.deleting
                          and not ds.node_selector.keys().isdisjoint(names.PLACED_BY) and ds.uid not in self._hosts.going]
+        self._by_kernel = {ds.uid: found for ds in snapshot.daemonsets if ds.namespace == snapshot.namespace
+                           and (found := _placement_by_kernel(ds)) is not None} if self._is_by_kernel else {}
+        self._serving += [{names.DEPLOY_DRIVER: "true", names.DRIVER_OS: found.os, names.DRIVER_KERNEL: found.kernel}
+                          for found in self._by_kernel.values()]
 
     def free(self, node: NodeView, labels: Mapping[str, str], pods: Iterable[PodView]) -> dict[str, str | None]:
         """Return the change of the labels by which a node is placed, if no driver goes by it; `labels` are as they will be."""
@@ -174,10 +178,24 @@ class Placements:
             return {}
         driven = any(is_driver_pod(pod, self._namespace) and not (pod.deleting or pod.finished) for pod in pods)
         wanted = wanted_placement(node.name, labels, self.placing, runs=node.kernel, driven=driven)
-        by_kernel = self.placing.precompiled and self.placing.claims is None
-        if by_kernel and wanted.os != system_of(labels) and not any(self._serves(pod) for pod in pods):
+        if self._is_by_kernel and wanted.os != system_of(labels) and not any(self._serves(pod) for pod in pods):
             wanted = wanted_placement(node.name, labels, self.placing, serves=False, runs=node.kernel, driven=driven)
+        wanted = self._as_it_was(wanted, pods)
         return {key: value for key, value in wanted.labels.items() if labels.get(key) != value}
+
+    @property
+    def _is_by_kernel(self) -> bool:
+        """Tell whether the ClusterPolicy's drivers are built for one kernel each."""
+        return self.placing is not None and self.placing.precompiled and self.placing.claims is None
+
+    def _as_it_was(self, wanted: Placement, pods: Iterable[PodView]) -> Placement:
+        """Return a node's placement, with the operating system of the DaemonSet of its driver pod, where that is for all nodes of
+        its kernel: no other DaemonSet takes that pod over, and as long as it is there nobody may change which nodes it is for.
+        """
+        if not self._by_kernel:
+            return wanted
+        found = (self._by_kernel.get(owner_uid(pod)) for pod in pods if not (pod.deleting or pod.finished))
+        return next((each for each in found if each is not None and each.kernel == wanted.kernel), wanted)
 
     def _serves(self, pod: PodView) -> bool:
         return pod.ready and not pod.deleting and is_driver_pod(pod, self._namespace)
@@ -266,6 +284,15 @@ def is_made_anew(selector: Mapping[str, str], placing: Placing | None) -> bool:
     if placing is not None and placing.claims is not None:
         return False
     return (names.DRIVER_KERNEL in selector) == (placing is not None and placing.precompiled)
+
+
+def _placement_by_kernel(ds: DaemonSetView) -> Placement | None:
+    """Return for which nodes a DaemonSet of precompiled drivers is to be, as its name says, which selects all of a kernel:
+    NVIDIA's operator makes one where several operating systems have that.
+    """
+    kernel, system = ds.node_selector.get(names.NFD_KERNEL, ""), tag_in(ds.name)
+    made = is_policys(ds) and ds.labels.get(names.PRECOMPILED) == "true" and not ds.deleting
+    return Placement("", system, kernel) if made and kernel and system and names.DRIVER_OS not in ds.node_selector else None
 
 
 def _may_be_adopted(pod: PodView) -> bool:
