@@ -104,6 +104,15 @@ def test_bash_completes_commands_options_and_values() -> None:
     assert completed("gpuward", "completion", "") == ["bash", "fish", "zsh"]
 
 
+def test_values_and_files_are_completed(tmp_path: Path) -> None:
+    assert completed("gpuward", "status", "-o", "") == ["json", "name", "table", "wide"]
+    assert completed("gpuward", "status", "-o", "w") == ["wide"]
+    assert completed("gpuward", "demo", "--fault", "driver-") == ["driver-crash", "driver-hangs"]
+    (tmp_path / "policy.yaml").touch()
+    for option in ("render --policy", "render --nodes", "plan --policy", "status --kubeconfig", "demo --images"):
+        assert in_fish(f"gpuward {option} {tmp_path}/pol") == [f"{tmp_path}/policy.yaml"]
+
+
 @pytest.mark.kubectl
 def test_bash_completes_names_of_nodes(tmp_path: Path) -> None:
     if shutil.which("kubectl") is None:

@@ -83,7 +83,7 @@ async def test_nodes_behind_one_that_was_done_and_keeps_its_driver_pod_away_do_n
     assert remedy.commands == ("kubectl taint node gpu-2 maintenance:NoExecute-",)
     assert remedy.do.startswith("take taint maintenance=true:NoExecute from node gpu-2, once")
     assert remedy.then == "this node starts at once"
-    assert "nodes that are out of service use maxUnavailable up" in await headline_of(stage)
+    assert "nodes that are out of service use up maxUnavailable" in await headline_of(stage)
     await stage.user.patch_merge(resources.NODES, "gpu-2", {"spec": {"taints": None}})
     await stage.upgraded()
 

@@ -48,7 +48,7 @@ def told(*holds: WaitsFor, drivers: bool = False) -> str:
     (TemplateEdited("driver", "kubectl"), "kubectl edits DaemonSet driver"),
     (PlanDiffers("node n1 is not in it"), "it is not the one of the plan that was approved of"),
     (Limit(Reason.NO_NODE_MAY_START, 0, 0, ()), "maxUnavailable lets no node go"),
-    (Limit(Reason.NO_NODE_MAY_START, 2, 2, ("a", "b")), "nodes that are out of service use maxUnavailable up"),
+    (Limit(Reason.NO_NODE_MAY_START, 2, 2, ("a", "b")), "nodes that are out of service use up maxUnavailable"),
     (WindowShut(None, "UTC"), "its windows never open"),
 ])
 def test_a_rollout_that_has_stopped_is_said_to_have_and_why(what: WaitsFor, why: str) -> None:

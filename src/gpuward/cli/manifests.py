@@ -118,7 +118,7 @@ def policy_views(option: str, objects: Iterable[Object], files: Sequence[str]) -
             told = f"write {obj['kind']} {meta['name']} as the API server stores it: {error}"
             raise InputError(option, ", ".join(files), told) from error
     if not any(views.values()):
-        raise InputError(option, ", ".join(files), "name a file with a ClusterPolicy, a RolloutPolicy, or an NVIDIADriver, in it")
+        raise InputError(option, ", ".join(files), "name a file with a ClusterPolicy, a RolloutPolicy or an NVIDIADriver in it")
     return {kind: oldest_first(found) for kind, found in views.items()}
 
 

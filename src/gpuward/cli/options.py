@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from gpuward import names
 from gpuward.cli.values import VERSION_WANTED, GoBool, Namespace
@@ -23,11 +24,17 @@ def nodes_begun(ctx: click.Context, param: click.Parameter, begun: str) -> list[
     return [name for name in node_names(ctx.params.get("kubeconfig"), ctx.params.get("context"), begun) if name not in named]
 
 
+def files_begun(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Leave the completion of files to the shell."""
+    return [CompletionItem(begun, type="file")]
+
+
 def connection_options(command: F) -> F:
     """Add the options that say which cluster is meant."""
     command = click.option("--context", metavar="NAME", help="Use this context of the kubeconfig.")(command)
-    return click.option("--kubeconfig", metavar="FILE", help="Use this kubeconfig. Without it $KUBECONFIG counts, then the "
-                        "service account of the pod, then ~/.kube/config.")(command)
+    return click.option("--kubeconfig", metavar="FILE", shell_complete=files_begun,
+                        help="Use this kubeconfig. Without it $KUBECONFIG counts, then the service account of the pod, then "
+                        "~/.kube/config.")(command)
 
 
 def namespace_option(command: F) -> F:
@@ -69,11 +76,15 @@ def faults_option(when: str) -> Callable[[F], F]:
     text = (f"Let this go wrong {when}: {', '.join(KNOWN_FAULTS)}. It is on the named nodes, or on all of them; without a "
             f"name on the first GPU node, {everywhere} on every one. The option can be repeated. Later the annotation "
             f"{FAULT_ANNOTATION} of a node does the same.")
-    return click.option("--fault", "faults", multiple=True, metavar="NAME[=NODES]", help=text)
+    return click.option("--fault", "faults", multiple=True, metavar="NAME[=NODES]", help=text, shell_complete=_faults_begun)
+
+
+def _faults_begun(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
+    return [name for name in KNOWN_FAULTS if name.startswith(begun)]
 
 
 def images_option(command: F) -> F:
     """Add the option that says which container images exist."""
     text = ("Say which images exist: a file with one of them, or a shell pattern, in each line, or any for all. Without it all "
             "do but drivers whose tag does not have the form of NVIDIA's, such as 595.91.07-ubuntu22.04.")
-    return click.option("--images", default="", metavar="FILE|any", help=text)(command)
+    return click.option("--images", default="", metavar="FILE|any", help=text, shell_complete=files_begun)(command)

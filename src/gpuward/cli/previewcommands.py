@@ -10,17 +10,17 @@ import click
 
 from gpuward.cli.checked import Checked
 from gpuward.cli.extra import sandbox_for
-from gpuward.cli.options import connection_options, namespace_option, output_option, version_option
+from gpuward.cli.options import connection_options, files_begun, namespace_option, output_option, version_option
 from gpuward.cli.values import Duration
 
 F = TypeVar("F", bound=Callable[..., object])
 
 
 @click.command()
-@click.option("--policy", "policies", multiple=True, required=True, metavar="FILE",
+@click.option("--policy", "policies", multiple=True, required=True, metavar="FILE", shell_complete=files_begun,
               help="Read ClusterPolicies and NVIDIADrivers from this file, or from the standard input if it is -. The option can "
               "be repeated.")
-@click.option("--nodes", multiple=True, metavar="FILE",
+@click.option("--nodes", multiple=True, metavar="FILE", shell_complete=files_begun,
               help="Read the cluster's nodes from this file, as `kubectl get nodes -o yaml` prints them, and ConfigMaps and "
               "Secrets that a policy names. Without it there is one node with GPUs, which runs Ubuntu 22.04.")
 @namespace_option
@@ -39,7 +39,7 @@ def render(policies: tuple[str, ...], nodes: tuple[str, ...], namespace: str, fo
 
 
 @click.command()
-@click.option("--policy", "policies", multiple=True, metavar="FILE",
+@click.option("--policy", "policies", multiple=True, metavar="FILE", shell_complete=files_begun,
               help="Compare with what these ClusterPolicies, NVIDIADrivers and RolloutPolicies ask for, in place of those of the "
               "same names. Without it with what the policies in the cluster ask for.")
 @connection_options
@@ -84,7 +84,7 @@ def wanted_options(command: F) -> F:
     files = ("Put the ClusterPolicies, NVIDIADrivers and RolloutPolicies of this file in place of those of the same names. The "
              "option can be repeated. Without it the policies in the cluster count.")
     command = version_option("version", version)(command)
-    return click.option("--policy", "policies", multiple=True, metavar="FILE", help=files)(command)
+    return click.option("--policy", "policies", multiple=True, metavar="FILE", shell_complete=files_begun, help=files)(command)
 
 
 def exit_code_option(command: F) -> F:

@@ -173,8 +173,8 @@ class _Changes:
         self.guessed = whole is None and any(lacks(obj) for obj in objects if (obj["kind"], obj["metadata"]["name"]) in there)
         """Whether values of files are taken for those that a capture lacks."""
         if options.policies and not self._given:
-            raise InputError("--policy", ", ".join(options.policies), "name a file with a ClusterPolicy, a RolloutPolicy, or an "
-                             "NVIDIADriver, in it")
+            raise InputError("--policy", ", ".join(options.policies), "name a file with a ClusterPolicy, a RolloutPolicy or an "
+                             "NVIDIADriver in it")
         self._patches: Mapping[tuple[str, str], Mapping[str, Any]] = {}
         if options.version:
             image = found.manifest.images.get("DRIVER_IMAGE", "")

@@ -28,6 +28,10 @@ class OutputForm(click.ParamType[str]):
         """Return what help shows."""
         return "|".join((*FORMS, f"{PREFIX}PATH"))
 
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Offer the forms that begin so."""
+        return [CompletionItem(form) for form in FORMS if form.startswith(incomplete)]
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the form. Fails with a usage error."""
         text = str(value)

@@ -122,7 +122,7 @@ def _why_stopped(what: WaitsFor, plan: Plan) -> str:
         case TemplateEdited():
             return f"{what.by} edits DaemonSet {what.daemonset}"
         case Limit(reason=Reason.NO_NODE_MAY_START):
-            return "nodes that are out of service use maxUnavailable up" if what.limit else "maxUnavailable lets no node go"
+            return "nodes that are out of service use up maxUnavailable" if what.limit else "maxUnavailable lets no node go"
         case WindowShut(opens=None):
             return "no window is long enough" if what.takes else "its windows never open"
         case _:
