@@ -373,9 +373,10 @@ def test_a_pod_of_a_gang_is_not_deleted_without_a_word_of_the_others() -> None:
 
 
 def test_several_pods_that_do_not_end_are_several() -> None:
-    pods = [gpu_pod("n0", name, deleting=True) for name in "ab"]
-    assert end_pods(pods).do.endswith(": a process that does not stop may keep them")
-    assert end_pods(pods[:1]).do.endswith(": a process that does not stop may keep it")
+    pods = [gpu_pod("n0", name, deleting=True) for name in "abc"]
+    assert end_pods(pods).do == "get pods default/a, default/b and default/c to end (a process that does not stop may keep them)"
+    assert end_pods(pods[:2]).do == "get pods default/a and default/b to end (a process that does not stop may keep them)"
+    assert end_pods(pods[:1]).do == "get pod default/a to end (a process that does not stop may keep it)"
 
 
 def test_what_becomes_of_a_node_is_told() -> None:

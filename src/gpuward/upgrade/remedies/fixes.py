@@ -10,7 +10,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.budgets import BudgetView
-from gpuward.model.listing import MOST_NAMED, listed
+from gpuward.model.listing import MOST_NAMED, all_of, listed
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
@@ -152,9 +152,9 @@ def _patched(old: Mapping[str, str], new: Mapping[str, str | None]) -> dict[str,
 
 def delete_pods(pods: Collection[PodView]) -> Fix:
     """Return the fix that deletes pods of one node for good."""
-    listed = " and ".join(str(pod.ref) for pod in pods)
     command = " && ".join(f"kubectl delete pod {quote(pod.name)} -n {quote(pod.namespace)}" for pod in pods)
-    return Fix(f"delete {'pods' if len(pods) > 1 else 'pod'} {listed}", partial(without, gone=places(pods)), command, ends(pods))
+    do = f"delete {'pods' if len(pods) > 1 else 'pod'} {all_of([pod.ref for pod in pods])}"
+    return Fix(do, partial(without, gone=places(pods)), command, ends(pods))
 
 
 def ends(pods: Collection[PodView]) -> str:
@@ -188,15 +188,15 @@ def remove_static_pod(node: NodeView, pod: PodView) -> Fix:
 
 def end_pods(pods: Collection[PodView]) -> Fix:
     """Return the fix for pods that were asked to end and do not."""
-    refs = [str(pod.ref) for pod in pods]
-    named = " and ".join(refs) if len(refs) <= MOST_NAMED else listed(refs, MOST_NAMED)
+    refs = [pod.ref for pod in pods]
+    named = all_of(refs) if len(refs) <= MOST_NAMED else listed(refs, MOST_NAMED)
     first = next(iter(pods))
     what, it = ("pods", "them") if len(pods) > 1 else ("pod", "it")
     kept = ", ".join(dict.fromkeys(finalizer for pod in pods for finalizer in pod.kept_by_finalizers))
     by = f"a process that does not stop may keep {it}"
     if kept:
         by = f"finalizer {kept} keeps {it} until whoever set it takes it off"
-    do = f"get {what} {named} to end: {by}"
+    do = f"get {what} {named} to end ({by})"
     risk = "a finalizer that is removed, or a pod that is deleted with --force, leaves undone what it was there for"
     return Fix(do, partial(without, gone=places(pods)), risk=risk, looks=(described(first),))
 
@@ -205,7 +205,7 @@ def acknowledge(pods: Collection[PodView], notice: str) -> Fix:
     """Return the fix after which pods have acknowledged a notice."""
     command = " && ".join(f"kubectl annotate pod {quote(pod.name)} -n {quote(pod.namespace)} {names.ACKNOWLEDGED}={notice} "
                           "--overwrite" for pod in pods)
-    what = f"{'pods' if len(pods) > 1 else 'pod'} {' and '.join(str(pod.ref) for pod in pods)}"
+    what = f"{'pods' if len(pods) > 1 else 'pod'} {all_of([pod.ref for pod in pods])}"
     saved = "they have saved what they need" if len(pods) > 1 else "it has saved what it needs"
     return Fix(f"acknowledge the notice for {what}, once {saved}",
                partial(_acknowledged, gone=places(pods), notice=notice), command, ends(pods))
