@@ -12,6 +12,7 @@ import msgspec
 from gpuward.cli.connect import connected
 from gpuward.cli.differences import Difference, differences, images_of, looked_at, with_references
 from gpuward.cli.explanation import explained
+from gpuward.cli.garbage import look_as_usual
 from gpuward.cli.look import Look, Picture
 from gpuward.cli.manifests import manifest
 from gpuward.cli.overview import headline
@@ -105,6 +106,8 @@ def print_rights() -> None:
 
 def shadow_cluster(kubeconfig: str | None, context: str | None, namespace: str, output: str, *, once: bool) -> None:
     """Print what gpuward would do, once or whenever that changes."""
+    if not once:
+        look_as_usual()
     asyncio.run(_shadow(kubeconfig, context, namespace, output, once))
 
 

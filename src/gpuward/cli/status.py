@@ -15,6 +15,7 @@ from rich.console import Group as Lines
 from rich.text import Text
 
 from gpuward.cli.connect import connected
+from gpuward.cli.garbage import look_as_usual
 from gpuward.cli.leader import Leader
 from gpuward.cli.look import Look, Picture
 from gpuward.cli.overview import missing_rights_of, operand_table, overview, warnings_of
@@ -97,6 +98,8 @@ def show_status(kubeconfig: str | None, context: str | None, namespace: str, cho
                 wait: Waiting | None = None) -> None:
     """Print how the fleet stands: once, whenever it changes, or when it is done."""
     choice.check()
+    if watch or wait is not None:
+        look_as_usual()
     asyncio.run(_status(kubeconfig, context, namespace, choice, watch, wait))
 
 
