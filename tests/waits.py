@@ -40,7 +40,7 @@ BUDGET, TROUBLE = Ref("ml", "budget"), PodTrouble("CrashLoopBackOff", 3)
 PLAIN = get_args(get_type_hints(waits.Plain)["reason"])
 
 _EXAMPLES: tuple[waits.WaitsFor, ...] = (
-    *(waits.Plain(reason) for reason in PLAIN),
+    *(waits.Plain(reason, taints=("team=a:NoSchedule",) if reason is Reason.DRIVER_REPELLED else ()) for reason in PLAIN),
     waits.Paused(),
     waits.NoPolicy("there is no ClusterPolicy", waits.Meanwhile.CORDONED),
     waits.InvalidPolicy("ClusterPolicy p"),

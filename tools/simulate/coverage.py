@@ -26,6 +26,7 @@ GATE_OF: Mapping[Reason, str] = {
     Reason.TWO_DRIVER_PODS: "two_driver_pods",
     Reason.TEMPLATE_SETTLING: "just_changed",
     Reason.TEMPLATE_EDITED: "template_settling",
+    Reason.DRIVER_REPELLED: "driver_repelled",
     Reason.VALIDATION_OFF: "validation_off",
     Reason.IMAGE_MISSING: "image_missing",
     Reason.OPERANDS_STARTING: "operands_starting",

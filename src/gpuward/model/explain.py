@@ -112,7 +112,7 @@ def _template(hold: Hold) -> str:
     match hold.what:
         case Limit(limit=0):
             return NO_LIMIT
-        case Plain(taints=taints) if taints:
+        case Plain(reason=Reason.DRIVER_POD_MISSING, taints=taints) if taints:
             return TAINTED
         case Limit(noticed=noticed) if noticed and hold.reason in WITH_NOTICE:
             return WITH_NOTICE[hold.reason]

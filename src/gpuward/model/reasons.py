@@ -25,6 +25,7 @@ class Reason(StrEnum):
     KERNEL_UNKNOWN = "KernelUnknown"
     TEMPLATE_SETTLING = "TemplateSettling"
     TEMPLATE_EDITED = "TemplateEdited"
+    DRIVER_REPELLED = "DriverRepelled"
     VALIDATION_OFF = "ValidationOff"
     IMAGE_MISSING = "ImageMissing"
     WINDOW_SHUT = "WindowShut"
@@ -172,7 +173,7 @@ _NEEDS_PERSON: Final = frozenset({
     Reason.DOES_NOT_STOP,
     Reason.WRITE_REFUSED, Reason.REPLACEMENT_REFUSED, Reason.COMES_BACK, Reason.UNCORDONED, Reason.NOT_SELECTED,
     Reason.DRIVER_REFUSED, Reason.WRONG_DRIVER_TYPE, Reason.DRIVER_LABEL_UNKNOWN, Reason.KERNEL_UNKNOWN,
-    Reason.OPERAND_FAILING, Reason.VALIDATION_OFF,
+    Reason.OPERAND_FAILING, Reason.DRIVER_REPELLED, Reason.VALIDATION_OFF,
     Reason.MIG_NOT_APPLIED, Reason.IMAGE_MISSING, Reason.DOMAIN_BROKEN, Reason.STAGING_FAILED, Reason.DELETION_UNSEEN,
     Reason.UNDRAINABLE, Reason.QUARANTINED, Reason.NOTICE_UNANSWERED, Reason.MAINTENANCE_UNSEEN,
 })

@@ -40,7 +40,7 @@ class Plain(msgspec.Struct, frozen=True):
     reason: Literal[
         Reason.SKIPPED, Reason.NODE_GONE, Reason.NODE_NOT_READY, Reason.DRIVER_POD_MISSING,
         Reason.TEMPLATE_SETTLING, Reason.OPERANDS_STARTING, Reason.VALIDATOR_MISSING, Reason.MAINTENANCE, Reason.METADATA_BEHIND,
-        Reason.WRITE_UNANSWERED, Reason.VALIDATION_OFF, Reason.MAINTENANCE_UNSEEN,
+        Reason.WRITE_UNANSWERED, Reason.DRIVER_REPELLED, Reason.VALIDATION_OFF, Reason.MAINTENANCE_UNSEEN,
     ]
     lasts: bool = False
     """Whether a node in mid-upgrade has waited for it far longer than it takes: something is in the way."""

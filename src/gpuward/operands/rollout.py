@@ -44,6 +44,7 @@ _QUOTED = frozenset({Reason.TEMPLATE_EDITED, Reason.REFUSED_ELSEWHERE, Reason.EV
 
 _ONCE = {Reason.COMES_BACK: "is tried again once those pods are gone, or no longer tolerate the cordon",
          Reason.DOES_NOT_STOP: "is given back once that pod has gone",
+         Reason.DRIVER_REPELLED: "is tried again once a driver pod may come there",
          Reason.VALIDATION_OFF: "is tried again once a validator may get ready there",
          Reason.DRIVER_POD_MISSING: "is tried again once a driver pod is made there",
          Reason.DRIVER_UNPLACED: "is tried again once its driver pod finds a place there",

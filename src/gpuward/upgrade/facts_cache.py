@@ -44,7 +44,7 @@ class RolloutContext:
         self.daemonsets = {ds.uid: ds.name for ds in driving}
         self.selectors = tuple(ds.node_selector for ds in driving if not ds.deleting)
         self.driving = driving
-        self.tolerations = tuple(ds.tolerations for ds in driving)
+        self.tolerations = tuple(ds.tolerations for ds in driver_daemonsets(snapshot))
         self.shapes = {} if policy.rollout.prestage.mode is PrestageMode.OFF else {
             ds.uid: (ds.shape, ds.pull_secrets, ds.account, ds.deleting) for ds in driver_daemonsets(snapshot)}
         self.left = frozenset(ds.uid for ds in driver_daemonsets(snapshot) if ds.deleting and ds.leaves_pods)
@@ -192,6 +192,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
         wanted=wanted,
         selected=selected,
         repels=_repels(served, common) if selected and driver is None else (),
+        would_repel=_would_repel(served, moving, driver, common),
         unserved=lacking,
         departed=bool(record.driver) and policy.placing is not None and policy.placing.claim(record.driver) is None,
         validators=validators,
@@ -245,6 +246,17 @@ def _repels(node: NodeView, common: RolloutContext) -> tuple[Taint, ...]:
     repelled = [tuple(taint for taint in lasting if not tolerated((taint,), ds.tolerations or ()))
                 if ds.tolerations is not None else () for ds in makers]
     return repelled[0] if repelled and all(repelled) else ()
+
+
+def _would_repel(
+    node: NodeView, moving: Placement | None, driver: PodView | None, common: RolloutContext
+) -> tuple[Taint, ...]:
+    """Return the taints that keep a node's next driver pod away, until somebody does something."""
+    lasting = [taint for taint in node.taints if not taint.of_a_start]
+    ds = next_daemonset(common.snapshot, node, moving, _daemonset_of(driver, node, common)) if lasting else None
+    if ds is None or ds.deleting or ds.tolerations is None:
+        return ()
+    return tuple(taint for taint in lasting if not tolerated((taint,), ds.tolerations or ()))
 
 
 def _runs_beside(pod: PodView, driver: PodView, namespace: str) -> bool:

@@ -74,6 +74,13 @@ def template_settling(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> H
     return None if node.target else settling(node, node.record.since)
 
 
+def driver_repelled(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node, before it is cordoned, to which no next driver pod would come for its taints."""
+    if not node.would_repel or _only_loses(node, policy):
+        return None
+    return Hold(Plain(Reason.DRIVER_REPELLED, taints=tuple(map(str, node.would_repel))), node.record.since)
+
+
 def validation_off(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
     """Hold a node, before it is cordoned, whose new driver nobody would validate: it would fail, and stay out of service."""
     return Hold(Plain(Reason.VALIDATION_OFF), node.record.since) if is_off(node) and not _only_loses(node, policy) else None
@@ -142,6 +149,7 @@ NODE_GATES: tuple[Gate, ...] = (
     driver_pod_missing,
     two_driver_pods,
     template_settling,
+    driver_repelled,
     validation_off,
     image_missing,
     operands_starting,

@@ -25,6 +25,7 @@ from gpuward.upgrade.remedies import fixes, policy_fixes, waves
 from gpuward.upgrade.remedies.behind import after_troubles, look_at, out_of_service, quarantined
 from gpuward.upgrade.remedies.driver_pod import (
     empty_for_driver,
+    let_driver_pod_come,
     make_driver_pod,
     make_others_pods,
     make_validator_pod,
@@ -371,11 +372,10 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.DRIVER_LABEL_UNKNOWN: _mend_label,
     Reason.KERNEL_UNKNOWN: _say_kernel,
     Reason.VALIDATION_OFF: _let_validate,
-    Reason.DRIVER_POD_MISSING: make_driver_pod,
+    Reason.DRIVER_POD_MISSING: make_driver_pod, Reason.DRIVER_REPELLED: let_driver_pod_come,
     Reason.DRIVER_UNPLACED: place_driver_pod,
     Reason.DRIVER_STOPPING: stop_driver_pod,
-    Reason.DEVICE_PLUGIN_STOPPING: stop_device_plugin,
-    Reason.DOES_NOT_STOP: stop_device_plugin,
+    Reason.DEVICE_PLUGIN_STOPPING: stop_device_plugin, Reason.DOES_NOT_STOP: stop_device_plugin,
     Reason.REPLACEMENT_REFUSED: let_replace,
     Reason.DRIVER_STARTING: start_driver_pod,
     Reason.DRIVER_FAILING: mend_driver_pod,

@@ -4,7 +4,7 @@ the node, that the pod finds its place, and that it starts.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from shlex import quote
 
@@ -14,9 +14,9 @@ from gpuward import names
 from gpuward.model.listing import listed
 from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS
-from gpuward.model.taints import tolerated
+from gpuward.model.taints import Taint, tolerated
 from gpuward.model.troubles import trouble_of
-from gpuward.model.views import DaemonSetView, Owner, PodView
+from gpuward.model.views import DaemonSetView, NodeView, Owner, PodView
 from gpuward.model.waits import Failed, RetryLater
 from gpuward.upgrade.facts_cache import gather
 from gpuward.upgrade.remedies.fixes import (
@@ -49,6 +49,19 @@ def make_driver_pod(question: Question, where: str = "") -> Iterator[Candidate]:
         yield from _let_make(ds, "driver", {names.COMPONENT_LABEL: names.DRIVER_COMPONENT}, question, where)
 
 
+def let_driver_pod_come(question: Question) -> Iterator[Candidate]:
+    """Take the taints from the node that keep its next driver pod away."""
+    view, taints = question.view, question.node.would_repel
+    kept = tuple(taint for taint in view.taints if taint not in taints)
+
+    def without_them(case: DecisionFacts) -> DecisionFacts:
+        node = replace(case.snapshot.nodes[view.name], taints=kept)
+        return replace(case, snapshot=replace(case.snapshot, nodes={**case.snapshot.nodes, view.name: node}))
+
+    yield Fix(f"take {_named(taints)} from the node, once whoever set {_it(taints)} has finished, or have drivers tolerate "
+              f"{_it(taints)}", without_them, _untaint(view, taints))
+
+
 def make_others_pods(question: Question, nodes: Container[str]) -> Iterator[Candidate]:
     """Get driver pods onto those of some other nodes that are out of service as they have none."""
     for facts in gather(question.case.snapshot, question.case.policy):
@@ -56,6 +69,18 @@ def make_others_pods(question: Question, nodes: Container[str]) -> Iterator[Cand
         idle = facts.state not in IN_PROGRESS and facts.node.name != question.view.name
         if idle and facts.node.name in nodes and hold is not None and hold.reason is Reason.DRIVER_POD_MISSING:
             yield from make_driver_pod(replace(question, node=facts, hold=hold), f"node {facts.node.name}")
+
+
+def _named(taints: Sequence[Taint]) -> str:
+    return f"taint {taints[0]}" if len(taints) == 1 else f"taints {listed(taints)}"
+
+
+def _it(taints: Sequence[Taint]) -> str:
+    return "it" if len(taints) == 1 else "them"
+
+
+def _untaint(node: NodeView, taints: Iterable[Taint]) -> str:
+    return f"kubectl taint node {quote(node.name)} {' '.join(quote(f'{taint.key}:{taint.effect}-') for taint in taints)}"
 
 
 def make_validator_pod(question: Question) -> Iterator[Candidate]:
@@ -79,11 +104,10 @@ def _let_make(
     made = partial(_with, pod=_made(ds, labels, question))
     in_the_way = [taint for taint in view.taints if ds.tolerations is not None and not tolerated((taint,), ds.tolerations)]
     if in_the_way:
-        these, it = (f"taint {in_the_way[0]}", "it") if len(in_the_way) == 1 else (f"taints {listed(in_the_way)}", "them")
-        place = where or "the node"
-        do = f"take {these} from {place}, once whoever set {it} has finished: DaemonSet {ds.ref} does not tolerate {it}"
-        taints = " ".join(quote(f"{taint.key}:{taint.effect}-") for taint in in_the_way)
-        yield Fix(do, made, f"kubectl taint node {quote(view.name)} {taints}")
+        it, place = _it(in_the_way), where or "the node"
+        do = (f"take {_named(in_the_way)} from {place}, once whoever set {it} has finished: DaemonSet {ds.ref} does not tolerate "
+              f"{it}")
+        yield Fix(do, made, _untaint(view, in_the_way))
         return
     if question.now < question.hold.since + SOON and not isinstance(question.hold.what, Failed | RetryLater):
         return
