@@ -150,7 +150,7 @@ def test_a_pod_that_is_refused(installed: Plane, watch: NodeWatch, tenant: Tenan
         installed.kubectl("uncordon", "gpu-2")
         wait_for_rest(watch)
     assert failure is not None
-    assert f"after 10 s these are still there: {tenant.name}/pair-" in failure.cause
+    assert f"after 10 s these were still there: {tenant.name}/pair-" in failure.cause
     assert "disruption budget" in failure.cause
     [attempts] = [each for each in evictions(requests, tenant.name).values() if each[0][1] == 429]
     assert [code for _, code in attempts] == [429, 429, 429, 201]

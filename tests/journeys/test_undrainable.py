@@ -145,7 +145,7 @@ async def test_a_person_takes_a_node_out_of_quarantine(stage: Stage) -> None:
     await unending(stage, COMPILED, behaviour="Quarantine")
     await stage.until(lambda: stage.hold("gpu-1") == "Quarantined", within=2 * HOUR)
     (said,) = [line async for line in retry_nodes(stage.user, ["gpu-1"], dry_run=False)]
-    assert said.startswith("gpu-1 is tried again, after its pods could not be moved: after 1200 s these are still there: ")
+    assert said.startswith("gpu-1 is tried again, after its pods could not be moved: after 1200 s these were still there: ")
     await stage.until(lambda: stage.hold("gpu-1") == "Evicting", within=HOUR)
     await stage.until(lambda: stage.hold("gpu-1") == "Quarantined", within=2 * HOUR)
     (said,) = [line async for line in skip_nodes(stage.user, ["gpu-1"], undo=False, dry_run=False)]

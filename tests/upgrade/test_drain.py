@@ -193,8 +193,8 @@ BARE = gpu_pod(owner=None)
     [
         ([BARE], NOW, "pod default/train cannot be evicted: no controller would start it again: "
                       "set upgradePolicy.podDeletion.force if it may be lost"),
-        ([gpu_pod()], ADMITTED + 300, "after 300 s these are still there: default/train (no)"),
-        ([gpu_pod(deleting=True)], ADMITTED + 300, "after 300 s these are still there: default/train (terminating)"),
+        ([gpu_pod()], ADMITTED + 300, "after 300 s these were still there: default/train (no)"),
+        ([gpu_pod(deleting=True)], ADMITTED + 300, "after 300 s these were still there: default/train (terminating)"),
     ],
     ids=["blocked", "too slow", "still terminating"],
 )
@@ -216,7 +216,7 @@ def test_the_reason_of_a_refusal_is_in_the_cause() -> None:
     protected = gpu_pod()
     answer = ask(DELETING, OLD, protected, refusals={protected.uid: Refusal(NOW, 3, "budget x")}, now=ADMITTED + 300)
     assert answer.record.failure is not None
-    assert answer.record.failure.cause == "after 300 s these are still there: default/train (budget x)"
+    assert answer.record.failure.cause == "after 300 s these were still there: default/train (budget x)"
 
 
 def test_without_a_timeout_eviction_goes_on_without_end() -> None:

@@ -70,7 +70,7 @@ def test_a_pod_that_does_not_end_after_its_grace_fails_the_node() -> None:
     answer = ask(DELETING, OLD, stuck, policy=killing(), now=END + 90)
     assert answer.entered == ["upgrade-failed"]
     assert answer.record.failure is not None
-    assert answer.record.failure.cause == "after 390 s these are still there: default/train (terminating)"
+    assert answer.record.failure.cause == "after 390 s these were still there: default/train (terminating)"
     assert answer.patch.unschedulable is False, "its driver was not touched"
 
 

@@ -22,8 +22,8 @@ from tests.upgrade.one import Answer, ask
 
 AFTER = 600.0
 DELETION, JOBS = State.POD_DELETION_REQUIRED, State.WAIT_FOR_JOBS_REQUIRED
-BACK = GivenUp(NOW - 50, "after 600 s these are still there: default/train")
-INSIDE = GivenUp(NOW - 50, "after 600 s these are still there: default/train", quarantined=True)
+BACK = GivenUp(NOW - 50, "after 600 s these were still there: default/train")
+INSIDE = GivenUp(NOW - 50, "after 600 s these were still there: default/train", quarantined=True)
 
 
 def rules(behaviour: Behaviour, *, most: int = 1, timeout: int = 0, **rest: Any) -> UpgradePolicy:

@@ -28,7 +28,7 @@ def blocked(pods: Iterable[tuple[Ref, Obstacle]]) -> str:
 
 def still_there(seconds: float, pods: Iterable[StillThere]) -> str:
     """Return the cause of a failure: pods that have not gone in time."""
-    return f"after {int(seconds)} s these are still there: {', '.join(map(_still_there, pods))}"
+    return f"after {int(seconds)} s these were still there: {', '.join(map(_still_there, pods))}"
 
 
 def not_complete(seconds: float, pods: Iterable[Ref]) -> str:
