@@ -59,7 +59,8 @@ def test_a_demo_with_a_fault_ends_and_says_what_its_node_waits_for(fault: str) -
     if "failed" in OF_ONE_NODE[fault]:
         assert list(left) == ["gpu-1"]
     assert story.tally.done == 4 - len(left) > 0
-    assert story.left_over() == f"{len(left)} of 4 nodes are left without {story.new_version}: {', '.join(left)}"
+    are = "is" if len(left) == 1 else "are"
+    assert story.left_over() == f"{len(left)} of 4 nodes {are} left without {story.new_version}: {', '.join(left)}"
 
 
 def test_a_device_plugin_that_crashes_leaves_no_node_behind_and_is_told() -> None:

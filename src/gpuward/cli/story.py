@@ -243,7 +243,8 @@ class Story:
         left = list(self.left())
         if not left:
             return self.stuck
-        return f"{len(left)} of {self.options.nodes} nodes are left without {self.new_version}: {some(left)}"
+        are = "is" if len(left) == 1 else "are"
+        return f"{len(left)} of {self.options.nodes} nodes {are} left without {self.new_version}: {some(left)}"
 
     async def _turn(self, limit: float = STALL_LIMIT) -> None:
         """Let a second pass, and give up when the operator ended or nothing has moved for so long.
