@@ -167,6 +167,23 @@ async def test_the_deleted_annotation_of_a_quarantined_node_costs_no_driver_and_
     assert stage.cordons() == []
 
 
+@pytest.mark.parametrize("label", [None, str(State.DONE)])
+def test_a_quarantined_node_whose_label_somebody_edits_does_not_wait_under_its_cordon(label: str | None) -> None:
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        await unending(stage, COMPILED, behaviour="Quarantine")
+        await stage.until(lambda: stage.hold("gpu-1") == "Quarantined", within=2 * HOUR)
+        await stage.label("gpu-1", names.UPGRADE_STATE, label)
+        await stage.until(lambda: stage.hold("gpu-1") == "Evicting", within=60)
+        await stage.until(lambda: stage.hold("gpu-1") == "Quarantined", within=2 * HOUR)
+        assert (stage.driver("gpu-1"), stage.cordons()) == (OLD, ["gpu-1"])
+        await free(stage, "gpu-1")
+        await stage.upgraded(NEW, within=HOUR)
+        assert stage.cordons() == []
+
+    scenario()
+
+
 @pytest.mark.parametrize("behaviour", ["Quarantine", "Skip", "Fail"])
 def test_pods_are_asked_to_go_before_their_node_is_given_up_by_an_operator_that_was_away(behaviour: str) -> None:
     @on_stage(gpu_nodes=2)

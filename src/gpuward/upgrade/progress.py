@@ -243,8 +243,11 @@ def apply_move(path: NodeProgress, move: Move, now: float) -> NodeProgress:
 
 
 def _is_still_given_up(node: NodeFacts, move: Move) -> bool:
-    """Tell whether a node that was given up still is: a pause takes its label, and no more."""
-    return move.to is State.UPGRADE_REQUIRED and node.state not in IN_PROGRESS
+    """Tell whether a node that was given up still is: a pause takes its label, and no more. One in quarantine, whose label
+    somebody edits, would wait under our cordon with nobody asking its pods to go.
+    """
+    quarantined = node.record.given_up is not None and node.record.given_up.quarantined
+    return move.to is State.UPGRADE_REQUIRED and node.state not in IN_PROGRESS and not quarantined
 
 
 def _since(node: NodeFacts, move: Move, now: float) -> float:
