@@ -136,7 +136,7 @@ ONLY_WHEN_NEEDED: set[Right] = {
     for verb in ("get", "update")  # after a restart objects are read, and replaced if they differ
     for resource in ("clusterroles.rbac.authorization.k8s.io", "clusterrolebindings.rbac.authorization.k8s.io",
                      "roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io", "runtimeclasses.node.k8s.io",
-                     "daemonsets.apps", "services", "serviceaccounts", "configmaps", "controllerrevisions.apps",
+                     "daemonsets.apps", "services", "serviceaccounts", "configmaps",
                      "servicemonitors.monitoring.coreos.com", "clusterpolicies.nvidia.com", "nvidiadrivers.nvidia.com",
                      "nodes", "pods")
 } | {
