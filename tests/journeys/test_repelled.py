@@ -8,6 +8,7 @@ import pytest
 
 from gpuward import names
 from gpuward.kube import resources
+from gpuward.model.states import State
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.builders import deployment
 from kubesandbox.sim.objects import is_ready
@@ -71,7 +72,7 @@ async def test_no_driver_pod_goes_under_pods_for_a_toleration_that_is_taken(stag
     await set_driver(stage, "all", {"tolerations": []})
     await is_kept(stage, before)
     await set_driver(stage, "all", {"tolerations": WIDE})
-    await stage.until(lambda: stage.all_are("upgrade-done") and not stage.operator.plan.holds, within=3600)
+    await stage.until(lambda: stage.all_are(State.DONE) and not stage.operator.plan.holds, within=3600)
 
 
 @pytest.mark.parametrize("tolerates", [False, True])
@@ -80,7 +81,7 @@ def test_no_node_goes_to_an_nvidiadriver_whose_pods_would_not_come(tolerates: bo
     async def story(stage: Stage) -> None:
         await stage.patch_policy("daemonsets/tolerations", WIDE)
         await stage.patch_policy("driver/useNvidiaDriverCRD", True)
-        other = {"tolerations": WIDE} if tolerates else {}
+        other: Any = {"tolerations": WIDE} if tolerates else {}
         await make(stage, with_drivers(stage), nvidia_driver("b", version=NEW, **other))
         before = await used(stage)
         await label_pools(stage, b="gpu-1")
