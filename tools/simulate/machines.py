@@ -129,10 +129,14 @@ class Machines:
         return not all((*then, *(serves for since, serves in seen if since > version)))
 
     def was_validated(self, node: str, version: int) -> bool:
-        """Tell whether a validator had seen the driver of a node at a version, or has at any time since."""
-        machine, seen = self.machine(node), self._validated.get(node, [])
+        """Tell whether a validator had seen the driver of a node at a version, or has at any time since it was loaded.
+
+        A container toolkit that starts anew takes the file away and validates it once more.
+        """
+        machine, seen, loaded = self.machine(node), self._validated.get(node, []), self._loaded.get(node, [])
         then = [so for since, so in seen if since <= version][-1:]
-        return any((*then, *(so for since, so in seen if since > version))) or (
+        from_then_on = min(version, loaded[-1][0]) if loaded else version
+        return any((*then, *(so for since, so in seen if since > from_then_on))) or (
             machine is not None and DRIVER_READY in machine.files)
 
     def _driver_pod_changed(self, event: Event, actor: str) -> None:
