@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from gpuward.sandbox.samples import IMAGES
-from tests.image.unpacked import Unpacked
+from tests.image.unpacked import ROOT, Unpacked
 from tests.recorder.test_process import PORTS, install, process, until
 
 pytestmark = pytest.mark.image
@@ -44,6 +45,15 @@ def test_what_a_pod_starts(runnable: Unpacked, words: tuple[str, ...]) -> None:
     done = runnable.run(*words)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout
+
+
+def test_what_the_documents_run_in_a_pod_is_there(runnable: Unpacked) -> None:
+    """`kubectl exec POD -- PROGRAM`, with a shell and a tar nowhere."""
+    texts = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", *(ROOT / "deploy").rglob("NOTES.txt")]
+    programs = {name for text in texts for name in re.findall(r"kubectl\b.* exec .*-- (\S+)", text.read_text(encoding="utf-8"))}
+    assert {"gpuward", "python3.13"} <= programs
+    for name in programs:
+        assert runnable.run(name, "--version").returncode == 0, name
 
 
 def test_there_is_no_shell_and_nothing_that_installs(runnable: Unpacked) -> None:

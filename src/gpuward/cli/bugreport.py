@@ -135,8 +135,8 @@ class Report:
                 self.problems.append(f"recordings/{file.name}: {error.strerror}")
         if not found:
             self.problems.append(
-                "recordings: none are on this machine. Those of an operator in the cluster are in its pod: copy them by "
-                "`kubectl cp`, see docs/recorder.md, and name their folder with --recordings")
+                "recordings: none are on this machine. Those of an operator in the cluster are in its pods: take them home as "
+                "docs/recorder.md says, and name their folder with --recordings")
 
     async def _manifest(self, archive: Archive) -> bytes:
         try:
