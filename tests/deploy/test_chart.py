@@ -628,3 +628,18 @@ def test_extra_objects_may_have_templates(helm: str, chart: Path, tmp_path: Path
     file.write_text(yaml.safe_dump({"extraObjects": [made, yaml.safe_dump(made).replace("extra", "second")]}), encoding="utf-8")
     found = [obj["metadata"] for obj in objects(rendered(helm, chart, [], "--values", str(file))) if obj["kind"] == "ConfigMap"]
     assert found == [{"name": "extra", "namespace": "gpu-operator"}, {"name": "second", "namespace": "gpu-operator"}]
+
+
+def test_the_notes_say_what_is_true_before_anything_runs(helm: str, tmp_path: Path) -> None:
+    """Helm prints them without `--wait`, too, whether the image exists or not; `helm template` leaves them out."""
+    chart = copy_of(tmp_path)
+    notes = (chart / "templates" / "NOTES.txt").read_text(encoding="utf-8")
+    (chart / "templates" / "shown.yaml").write_text(
+        f'{{{{- define "notes" }}}}{notes}{{{{ end }}}}apiVersion: v1\nkind: Notes\ntext: {{{{ include "notes" . | quote }}}}\n')
+    text = of_kind(rendered(helm, chart, ["operator.repository=reg.example", "operator.version=7"]), "Notes")["text"]
+    assert text.startswith("gpuward is installed in the namespace gpu-operator, with the image reg.example/gpuward:7.\n")
+    assert "kubectl rollout status -n gpu-operator deploy/gpu-operator" in text
+    assert "no events and no logs" in text
+    roles = [obj for obj in objects((ROOT / "deploy/operator.yaml").read_text()) if "rules" in obj]
+    for resource, verb in (("events", "list"), ("pods/log", "get")):
+        assert not any(resource in rule["resources"] and verb in rule["verbs"] for role in roles for rule in role["rules"])

@@ -38,9 +38,10 @@ _KINDS = {"node": resources.NODES, "pod": resources.PODS, "clusterpolicy": resou
 
 
 @asynccontextmanager
-async def looking(stage: Stage, namespace: str = names.DEFAULT_NAMESPACE, *, idle: bool = False) -> AsyncIterator[Picture]:
+async def looking(stage: Stage, namespace: str = names.DEFAULT_NAMESPACE, *, idle: bool = False,
+                  client: Client | None = None) -> AsyncIterator[Picture]:
     """Look at the cluster as it is now, with a client of one's own."""
-    look = Look(Client(stage.sandbox.transport()), namespace)
+    look = Look(client or Client(stage.sandbox.transport()), namespace)
     async with look.following():
         leader = await look.leader()
         yield look.picture(leader if idle else msgspec.structs.replace(leader, running=True))  # most stages elect nobody
@@ -69,11 +70,12 @@ async def drivers_of(stage: Stage, width: int = 200) -> list[str]:
     return shown.getvalue().splitlines()
 
 
-async def screen_of(stage: Stage, width: int = 200, *, idle: bool = False, leader: Leader | None = None) -> list[str]:
+async def screen_of(stage: Stage, width: int = 200, *, idle: bool = False, leader: Leader | None = None,
+                    client: Client | None = None) -> list[str]:
     """Return the lines of `gpuward status` on a terminal of this width, which is high enough."""
     shown = io.StringIO()
     leader = leader or await Look(stage.user, names.DEFAULT_NAMESPACE).leader()
-    async with looking(stage, idle=idle) as picture:
+    async with looking(stage, idle=idle, client=client) as picture:
         told = screen(picture, leader, Choice(), stage.clock.now(), ConsoleDimensions(width, 1000))
     Console(file=shown, width=width).print(Lines(*told))
     return [line.rstrip() for line in shown.getvalue().splitlines()]

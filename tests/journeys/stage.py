@@ -367,6 +367,13 @@ def blind_to_budgets(request: Request, proceed: Callable[[], Answer | Stream]) -
     return proceed()
 
 
+def blind_to_events(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
+    """Refuse to list events, as under the operator's own rights: `gpuward status` in its pod has these."""
+    if "/events" in request.path and request.method == "GET":
+        return refusal(Forbidden("events is forbidden"))
+    return proceed()
+
+
 @asynccontextmanager
 async def playing(stage: S) -> AsyncIterator[S]:
     """Start a stage, and stop it in the end. No decision may have failed then."""

@@ -8,14 +8,16 @@ from contextlib import redirect_stdout
 import pytest
 
 from gpuward import names
-from gpuward.cli.explain import show
+from gpuward.cli.explain import refused_pods, show
 from gpuward.cli.leader import Leader
+from gpuward.kube import resources
+from gpuward.kube.http.client import Client
 from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
 from kubesandbox.sim.objects import is_ready
-from tests.journeys.looking import condition_of, explanation_of, headline_of, screen_of, status_of
-from tests.journeys.stage import NEW, Stage, on_stage
+from tests.journeys.looking import condition_of, explanation_of, headline_of, looking, screen_of, status_of
+from tests.journeys.stage import NEW, Stage, blind_to_events, on_stage
 from tests.journeys.test_nvidiadriver import ALL_AT_ONCE, label_pools, make, nvidia_driver
 from tests.journeys.test_status_screen import delete_pods, shown
 from tests.journeys.test_withheld import set_driver
@@ -250,6 +252,26 @@ async def test_an_operand_whose_pods_are_refused_says_why(stage: Stage) -> None:
     assert "operands  all 8 ready" in await screen_of(stage)
     await delete_pods(stage, PLUGIN, "gpu-1")
     assert not any("refuses" in line for line in await screen_of(stage)), "it has made pods since"
+
+
+@on_stage(gpu_nodes=1)
+async def test_who_may_not_read_why_pods_are_refused_is_told_so(stage: Stage) -> None:
+    """As in the operator's pod, where the notes of the chart have people look."""
+    await stage.installed()
+    await stage.user.patch_merge(resources.NAMESPACES, names.DEFAULT_NAMESPACE, {
+        "metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}})
+    await delete_pods(stage, PLUGIN, "gpu-1")
+    await delete_pods(stage, names.DRIVER_APP, "gpu-1")
+    await stage.rest(60)
+    transport = stage.sandbox.transport()
+    transport.interfere = blind_to_events
+    blind = Client(transport)
+    (line,) = (line for line in await screen_of(stage, client=blind) if line.split()[:1] == ["device-plugin"])
+    assert line.endswith("pods are unavailable; its events would say why, and who looks may not list them")
+    assert stage.hold("gpu-1") == "DriverPodMissing"
+    async with looking(stage, client=blind) as picture:
+        (told,) = await refused_pods(blind, picture, "gpu-1")
+    assert told.endswith("has made no pod here: its events would say why, and who looks may not list them")
 
 
 @on_stage(gpu_nodes=3)

@@ -8,9 +8,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpuward.errors import ApiError, Unreachable
+from gpuward.errors import ApiError, Forbidden, Unreachable
 from gpuward.kube.http.client import Client, Selection
 
+UNREAD: Final = "its events would say why, and who looks may not list them"
 _BEFORE: Final = re.compile(r'^(\(combined from similar events\): )?(Error creating: )?(pods "[^"]*" is forbidden: )?')
 """What controllers put before the reason in the events of pods that they could not make; the pod named has never been."""
 
@@ -25,6 +26,11 @@ class ToldEvent(NamedTuple):
 
 async def said_in(client: Client, selection: Selection) -> list[ToldEvent]:
     """Return events; nothing where they may not be read."""
+    return await said_or_unread(client, selection) or []
+
+
+async def said_or_unread(client: Client, selection: Selection) -> list[ToldEvent] | None:
+    """Return events; nothing where they cannot be read, and None where that takes further rights."""
     said: list[ToldEvent] = []
     try:
         async for raw in client.list(selection):
@@ -32,6 +38,8 @@ async def said_in(client: Client, selection: Selection) -> list[ToldEvent]:
             at = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")
             about = str((event.get("involvedObject") or {}).get("name") or "")
             said.append(ToldEvent(datetime.fromisoformat(at).timestamp(), str(event.get("message") or ""), about))
+    except Forbidden:
+        return None
     except (ApiError, Unreachable):
         return []
     return said

@@ -16,7 +16,7 @@ from gpuward.cli.ages import age
 from gpuward.cli.aimed import aimed
 from gpuward.cli.connect import connected
 from gpuward.cli.cordons import cordoned_by
-from gpuward.cli.events import said_in, why_refused
+from gpuward.cli.events import UNREAD, said_in, said_or_unread, why_refused
 from gpuward.cli.explanation import Explanation, explained
 from gpuward.cli.leader import Leader
 from gpuward.cli.leavingpods import LeavingPod
@@ -112,7 +112,9 @@ async def refused_pods(client: Client, picture: Picture, name: str) -> tuple[str
     found: list[tuple[float, str]] = []
     for daemonset, namespace in makers.get(_missing(picture, name, status, status.hold), []):
         chosen = f"involvedObject.kind=DaemonSet,involvedObject.name={daemonset},reason=FailedCreate"
-        said = await said_in(client, Selection(resources.EVENTS, namespace=namespace, fields=chosen))
+        said = await said_or_unread(client, Selection(resources.EVENTS, namespace=namespace, fields=chosen))
+        if said is None:
+            return (f"DaemonSet {daemonset} has made no pod here: {UNREAD}",)
         found += [(event.at, f"DaemonSet {daemonset} could not make a pod {age(picture.now - event.at)} ago: "
                              f"{why_refused(event.message)}") for event in said]
     return (max(found)[1],) if found else ()

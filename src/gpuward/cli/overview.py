@@ -10,6 +10,7 @@ from rich.text import Text
 
 from gpuward import names
 from gpuward.cli.ages import age
+from gpuward.cli.events import UNREAD
 from gpuward.cli.layout import lay_out
 from gpuward.cli.leader import Leader
 from gpuward.cli.look import Picture
@@ -177,7 +178,7 @@ def _operands(operands: Sequence[OperandReport], picture: Picture) -> list[tuple
         return []
     waiting = [one for one in operands if one.is_waiting]
     moving = moving_nodes(picture.plan)
-    explained = [one for one in waiting if one.is_explained_by(*moving) and not _unmade(one, picture)]
+    explained = [one for one in waiting if one.is_explained_by(*moving) and _unmade(one, picture) in ("", UNREAD)]
     waiting = [one for one in waiting if one not in explained]
     but = ", apart from nodes that are being upgraded, or wait to be" if any(one.unplaced for one in explained) else (
         ", apart from nodes that are being upgraded" if explained else "")
@@ -190,15 +191,18 @@ def _operands(operands: Sequence[OperandReport], picture: Picture) -> list[tuple
             one.desired or one.stuck for one in waiting):
         return [(f"{ready}: {waiting[0].waits}", "red")]
     return [(ready, ""),
-            *((f"{INDENT}{one.name} {one.ready}/{one.desired}  {one.stuck or one.waits}{_unmade(one, picture)}", "red")
-              for one in waiting),
+            *((f"{INDENT}{one.name} {one.ready}/{one.desired}  {_why_waiting(one, picture)}", "red") for one in waiting),
             *hosts, *_where_to_look(waiting, picture)]
 
 
+def _why_waiting(one: OperandReport, picture: Picture) -> str:
+    unmade = _unmade(one, picture)
+    return f"{one.stuck or one.waits}{unmade and f'; {unmade}'}"
+
+
 def _unmade(one: OperandReport, picture: Picture) -> str:
-    """Say why pods of an operand that are missing are not made."""
-    why = next((picture.unmade[name] for name in one.daemonsets if name in picture.unmade), "") if one.missing else ""
-    return f"; none is made, as the API server refuses: {why}" if why else ""
+    """Say why pods of an operand that are missing are not made, or why that is not known."""
+    return next((picture.unmade[name] for name in one.daemonsets if name in picture.unmade), "") if one.missing else ""
 
 
 def _where_to_look(waiting: Sequence[OperandReport], picture: Picture) -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpuward import names
-from gpuward.cli.events import said_in, why_refused
+from gpuward.cli.events import UNREAD, said_in, said_or_unread, why_refused
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client, Selection
 from gpuward.model.reasons import Reason
@@ -36,8 +36,8 @@ async def refused_nodes(client: Client, nodes: Iterable[NodeView]) -> dict[str, 
 
 
 async def unmade_pods(client: Client, snapshot: Snapshot) -> dict[str, str]:
-    """Return for each DaemonSet of our namespace that lacks pods why it could make none, as its controller said last; not where
-    it has made one since.
+    """Return for each DaemonSet of our namespace that lacks pods why it could make none, as its controller said last, or that
+    this may not be read; not where it has made one since.
     """
     made: dict[str, list[float]] = {}
     for pod in (pod for pods in snapshot.pods.values() for pod in pods if pod.owner is not None):
@@ -47,6 +47,9 @@ async def unmade_pods(client: Client, snapshot: Snapshot) -> dict[str, str]:
     if not lacking:
         return {}
     chosen = Selection(resources.EVENTS, namespace=snapshot.namespace, fields="involvedObject.kind=DaemonSet,reason=FailedCreate")
-    last = {event.about: event for event in sorted(await said_in(client, chosen))}
-    return {name: why_refused(last[name].message) for name, newest in lacking.items()
-            if name in last and last[name].at + TOLD_IN >= newest}
+    said = await said_or_unread(client, chosen)
+    if said is None:
+        return dict.fromkeys(lacking, UNREAD)
+    last = {event.about: event for event in sorted(said)}
+    return {name: f"none is made, as the API server refuses: {why_refused(last[name].message)}"
+            for name, newest in lacking.items() if name in last and last[name].at + TOLD_IN >= newest}
