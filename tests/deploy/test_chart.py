@@ -583,6 +583,19 @@ def test_a_hook_that_gets_nowhere_ends_and_goes_by_itself(helm: str, chart: Path
     assert restarts == {"Never"}, "pods that are restarted go with the last failure, and their logs"
 
 
+@pytest.mark.parametrize("given", [[], ["operator.tolerations=null"]])
+def test_hooks_run_on_a_cordoned_node(given: list[str], helm: str, chart: Path) -> None:
+    """Of a cluster's only node the operator has lifted no cordon yet when they are to correct it, or clean up."""
+    cordoned = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}
+    text = rendered(helm, chart, [*HOOKS, *given])
+    hooks = [obj["spec"]["template"]["spec"]["tolerations"] for obj in objects(text) if obj["kind"] == "Job"]
+    assert len(hooks) == len(HOOKS)
+    assert all(cordoned in one for one in hooks)
+    operator = of_kind(text, "Deployment")["spec"]["template"]["spec"].get("tolerations", [])
+    assert cordoned not in operator, "it would come back to a node that is being drained"
+    assert all(one[:-1] == operator for one in hooks)
+
+
 def test_hooks_come_before_those_of_node_feature_discovery(helm: str, chart: Path) -> None:
     """Its hook after a removal has no weight, and helm runs no hook after one that failed."""
     hooks = [obj["metadata"] for obj in objects(rendered(helm, chart, [*HOOKS, "operator.cleanupCRD=true"]))

@@ -115,19 +115,20 @@ driver managers; otherwise a validator without a version gets one.
 {{- end -}}
 {{- end -}}
 
-{{/* What the pods of the operator and of the chart's hooks have in common. */}}
+{{/* What the pods of the operator and of the chart's hooks have in common: the values of `root`, and `tolerations` besides theirs. */}}
 {{- define "gpuward.podSpec" -}}
-{{- with .Values.operator.imagePullSecrets }}
+{{- $operator := .root.Values.operator -}}
+{{- with $operator.imagePullSecrets }}
 imagePullSecrets:
   {{- range . }}
   - name: {{ . | quote }}
   {{- end }}
 {{- end }}
-{{- with .Values.operator.nodeSelector }}
+{{- with $operator.nodeSelector }}
 nodeSelector:
   {{- include "gpuward.strings" . | nindent 2 }}
 {{- end }}
-{{- with .Values.operator.tolerations }}
+{{- with concat ($operator.tolerations | default list) (.tolerations | default list) }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
