@@ -9,6 +9,7 @@ from typing import Any
 
 from gpuward import names
 from gpuward.kube import resources
+from gpuward.sandbox.delays import GpuDelays
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from tests.journeys.looking import screen_of
 from tests.journeys.stage import Object, Stage, on_stage
@@ -59,15 +60,19 @@ async def test_another_version_of_the_daemon_comes_to_each_node_once_nobody_uses
     await stage.user.delete(resources.PODS, "training", WORKLOAD_NAMESPACE)
     await stage.until(lambda: strategy(stage) == "RollingUpdate" and stage.policy_status()["state"] == "ready")
     assert [version(pod) for pod in daemons(stage).values()] == [NEW, NEW]
-    assert stage.cordons() == []
+    assert not any(moment.cordoned for moment in stage.history)
 
 
-@on_stage(gpu_nodes=3)
+@on_stage(gpu_nodes=3, delays=GpuDelays(reaction_seconds=1.0))
 async def test_where_no_pod_uses_gpus_it_is_as_with_nvidias(stage: Stage) -> None:
     await shared(stage)
+    offered = []
+    stage.sandbox.store.subscribe(lambda event: offered.append(event.obj["metadata"]["labels"].get(names.DEPLOY_PLUGIN)), "nodes")
     await stage.patch_policy("devicePlugin/version", NEW)
     await stage.until(lambda: [version(pod) for pod in daemons(stage).values()] == [NEW, NEW])
     await stage.until(lambda: strategy(stage) == "RollingUpdate" and stage.policy_status()["state"] == "ready")
+    assert {*offered} <= {"true"}, "the nodes go on offering their GPUs"
+    assert not any(moment.cordoned for moment in stage.history)
 
 
 @on_stage(gpu_nodes=3)

@@ -44,7 +44,8 @@ def by_host(prepared: Sequence[Prepared], snapshot: Snapshot) -> tuple[Prepared,
 def replacements(prepared: Iterable[Prepared], snapshot: Snapshot, now: float) -> list[Action]:
     """Delete the next pod that has a former template, from a host that nothing uses, unless one with the new template is not
     ready or has yet to be made, or one is on its way out. Hosts that are not ready are passed over, and those whose taints would
-    keep the new pod away. `prepared` is as rendered.
+    keep the new pod away. What offers a host's GPUs goes first; that of a node for containers stays, as no driver goes with the
+    MPS daemon. `prepared` is as rendered.
     """
     found: list[Action] = []
     leaving = leaving_of(snapshot)
@@ -56,7 +57,8 @@ def replacements(prepared: Iterable[Prepared], snapshot: Snapshot, now: float) -
         why = f"DaemonSet {ds.name} has another template, and nothing uses the GPUs of its node"
         for pod, node in sorted(former, key=lambda each: each[0].ready):
             if not kept_away_by(ds, node) and (delete := once_unused(pod, node, snapshot, why)) is not None:
-                action = cordons.hand_over(delete, node, snapshot.pods.get(node.name, ()), leaving, now)
+                action = delete if ds.name == mps.DAEMON_SET else cordons.hand_over(
+                    delete, node, snapshot.pods.get(node.name, ()), leaving, now)
                 found += [action] if action is not None else []
                 break
     return found
