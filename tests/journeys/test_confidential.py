@@ -7,6 +7,7 @@ from __future__ import annotations
 from gpuward import names
 from gpuward.kube import resources
 from gpuward.model.resetting import DEPLOY_CC_MANAGER
+from gpuward.sandbox.delays import GpuDelays
 from gpuward.sandbox.hosts import VM_RESOURCE
 from kubesandbox.sim.objects import is_ready
 from tests.journeys.looking import screen_of
@@ -146,3 +147,17 @@ async def test_a_manager_whose_pod_is_deleted_by_hand_comes_again(stage: Stage) 
     (pod,) = [pod["metadata"]["name"] for pod in stage.pods(node="gpu-1") if pod["metadata"]["labels"].get("name") == MANAGER]
     await stage.user.delete(resources.PODS, pod, names.DEFAULT_NAMESPACE)
     await stage.until(lambda: modes(stage) == {"gpu-1": "off", "gpu-2": "off"} and stage.policy_status()["state"] == "ready")
+
+
+@on_stage(gpu_nodes=2, delays=GpuDelays(reaction_seconds=1.0))
+async def test_hosts_whose_driver_is_on_the_machine_are_handed_over_once(stage: Stage) -> None:
+    """No pod of theirs has brought a driver: what is about to go is the manager alone."""
+    await stage.installed()
+    await stage.patch_policy("vfioManager/enabled", False)
+    await stage.patch_policy("sandboxWorkloads", {"enabled": True, "defaultWorkload": PASSTHROUGH, "mode": "kata"})
+    await stage.until(lambda: modes(stage) == dict.fromkeys(HOSTS, "on"))
+    await stage.rest(300)
+    begun = len(stage.history)
+    await stage.patch_policy("ccManager/defaultMode", "off")
+    await stage.until(lambda: modes(stage) == dict.fromkeys(HOSTS, "off") and not stage.cordons())
+    assert [moment.node for moment in stage.history[begun:] if moment.cordoned] == [*HOSTS]
