@@ -75,6 +75,16 @@ async def test_no_driver_pod_goes_under_pods_for_a_toleration_that_is_taken(stag
     await stage.until(lambda: stage.all_are(State.DONE) and not stage.operator.plan.holds, within=3600)
 
 
+@on_stage(gpu_nodes=1)
+async def test_a_driver_pod_that_waits_for_leave_to_load_gets_it_whatever_its_node_repels(stage: Stage) -> None:
+    """It is there already, as after a reboot."""
+    before = await used(stage)
+    await stage.user.patch_merge(resources.NODES, "gpu-1", {"metadata": {"annotations": {names.SAFE_LOAD: "true"}}})
+    await stage.until(lambda: names.SAFE_LOAD not in stage.node("gpu-1")["metadata"]["annotations"])
+    await stage.until(lambda: stage.all_are(State.DONE) and not stage.operator.plan.holds)
+    assert (driver_pods(stage), stage.cordons()) == (before, [])
+
+
 @pytest.mark.parametrize("tolerates", [False, True])
 def test_no_node_goes_to_an_nvidiadriver_whose_pods_would_not_come(tolerates: bool) -> None:
     @on_stage(gpu_nodes=2)

@@ -75,8 +75,10 @@ def template_settling(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> H
 
 
 def driver_repelled(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
-    """Hold a node, before it is cordoned, to which no next driver pod would come for its taints."""
-    if not node.would_repel or _only_loses(node, policy):
+    """Hold a node, before it is cordoned, to which no next driver pod would come for its taints. One in step that waits for leave
+    to load stays.
+    """
+    if not node.would_repel or (node.in_step and node.safe_load) or _only_loses(node, policy):
         return None
     return Hold(Plain(Reason.DRIVER_REPELLED, taints=tuple(map(str, node.would_repel))), node.record.since)
 
