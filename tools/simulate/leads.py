@@ -226,6 +226,7 @@ LEADS: Final[tuple[Lead, ...]] = (
         Step("stuck-terminating", 98.0, WHOLE, (180.0, 900.0)),
         Step("operands-off", 100.0, (0.0, 0.2), (180.0, 400.0))), _idle, 5.0),
     Lead(("reason DoesNotStop", "reason DevicePluginStopping"), (*_MANY, Step("device-plugin-overdue", 100.0)), _idle),
+    Lead(("reason DriverRepelled",), (*_MANY, Step("driver-repelled", 100.0)), _idle),
     Lead(("reason DriverInUse",), (
         Step("driver-crash", 98.0, WHOLE, (60.0, 1200.0)), Step("delete-driver-pod", 100.0),
         Step("delete-driver-pod", 101.0)), _busy),

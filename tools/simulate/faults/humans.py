@@ -177,11 +177,15 @@ def taint(world: SimulatedWorld, fault: Fault) -> End | None:
     node = world.pick(world.nodes_in(State.FAILED, State.VALIDATION_REQUIRED) or world.gpu_nodes(), fault)
     if node is None:
         return None
-    mark = {"key": "example.com/repair", "effect": "NoExecute"}
+    world.later(fault.seconds / 2, lambda: world.label(node, names.UPGRADE_STATE, State.UPGRADE_REQUIRED))
+    return with_taint(world, node, {"key": "example.com/repair", "effect": "NoExecute"})
+
+
+def with_taint(world: SimulatedWorld, node: str, mark: Object) -> End:
+    """Give a node a taint, and return what takes it away."""
     # Two people may repair one node at a time, and a taint is there once.
     world.change_node(node, lambda obj: obj["spec"].update(
         taints=[*(one for one in obj["spec"].get("taints", ()) if one != mark), mark]))
-    world.later(fault.seconds / 2, lambda: world.label(node, names.UPGRADE_STATE, State.UPGRADE_REQUIRED))
 
     def end(obj: Object) -> None:
         obj["spec"]["taints"] = [one for one in obj["spec"].get("taints", ()) if one != mark]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpuward import names
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault as PodFault
+from tools.simulate.faults.humans import with_taint
 from tools.simulate.faults.kinds import LED, VERBS, End, kind
 from tools.simulate.gangs import is_of_gang
 from tools.simulate.policies import checks, opportunistic, prestage, undrainable
@@ -222,3 +223,12 @@ def device_plugin_overdue(world: SimulatedWorld, fault: Fault) -> End | None:
         world.label(node, names.DEPLOY_OPERANDS, None)
 
     return end
+
+
+@kind("driver-repelled", lasts=(100.0, 200.0), stream=LED)
+def driver_repelled(world: SimulatedWorld, fault: Fault) -> End | None:
+    """Ask for another driver while a node has a taint with which its driver pod runs on, and the next one would not come."""
+    node = world.some_node(fault)
+    if node is None or not _ask_under(world, fault):
+        return None
+    return with_taint(world, node, {"key": "example.com/team", "effect": "NoSchedule"})
