@@ -496,3 +496,36 @@ async def test_a_pod_that_lost_its_labels_keeps_no_other_node_waiting(stage: Sta
     assert any(f"there is a pod {names.DEFAULT_NAMESPACE}/{name} already" in text for text in stage.events(node))
     await stage.user.delete(resources.PODS, name, names.DEFAULT_NAMESPACE)
     await stage.upgraded()
+
+
+@pytest.mark.parametrize("newer", [False, True])
+@pytest.mark.parametrize("choice", ["Hold", "Ignore"])
+def test_a_pod_that_does_not_stop_is_named(choice: str, newer: bool) -> None:
+    """Nothing can be pulled while it is there, be it for this driver or for an earlier one."""
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        await waiting(stage, {**IMAGE, "parallel": 1, "onFailure": choice}, pull=60)
+        await stage.until(lambda: staging_pods(stage))
+        pod, = staging_pods(stage)
+        name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]
+        other, = {"gpu-1", "gpu-2"} - {node}
+        kept = {"metadata": {"finalizers": ["example.com/audit"]}}
+        await stage.user.patch_merge(resources.PODS, name, kept, names.DEFAULT_NAMESPACE)
+        version = "595.91.09" if newer else NEW
+        await stage.upgrade_to(version)
+        if not newer:
+            await stage.user.delete(resources.PODS, name, names.DEFAULT_NAMESPACE)
+        if choice == "Ignore":
+            await stage.upgraded(version, within=900)
+            return
+        await stage.until(lambda: stage.driver(other) == version and stage.state(other) == State.DONE, within=900)
+        await stage.rest(7200)
+        assert (stage.hold(node), stage.driver(node), stage.cordons()) == ("StagingFailed", OLD, [])
+        told = f"pod {names.DEFAULT_NAMESPACE}/{name} does not stop, kept by its finalizers example.com/audit"
+        assert told in str(await explanation_of(stage, node))
+        assert json.loads(remembered(stage)[0])["attempts"] < 10
+        await stage.user.patch_merge(resources.PODS, name, {"metadata": {"finalizers": None}}, names.DEFAULT_NAMESPACE)
+        await stage.upgraded(version, within=2 * 3600)
+        assert (staging_pods(stage), remembered(stage)) == ([], [])
+
+    scenario()

@@ -161,8 +161,9 @@ ADVICE: Final[dict[Reason, Advice]] = {
     Reason.STAGING_FAILED: Advice(
         Act.YES, "The images of the next driver could not be pulled onto this node, or its disk is nearly full. It keeps its "
         "driver and stays in service; others go on, and it is tried again, after an hour at the latest.",
-        "The cause is the kubelet's, the scheduler's or the API server's. Mend the registry, its pull secret or the disk. With "
-        "`prestage.onFailure: Ignore` such nodes are upgraded all the same."),
+        "The cause is the kubelet's, the scheduler's or the API server's. Mend the registry, its pull secret or the disk. A pod "
+        "that does not stop has a finalizer, or its kubelet does not end it. With `prestage.onFailure: Ignore` such nodes are "
+        "upgraded all the same."),
     Reason.OPERANDS_STARTING: Advice(
         Act.NO, "Only the driver pod has to be restarted. That is safe under running pods while the device plugin or DCGM holds "
         "the driver open, and they are just starting.",

@@ -156,9 +156,22 @@ class _Stager:
         name = _node_of(pod)
         if name in self._undecided:
             self._pulling.add(name)
-        elif not pod.deleting:
+        elif pod.deleting:
+            self._await_end(pod, wanted if name not in self._busy else None)
+        else:
             self._decide(pod, wanted if name not in self._busy else None)
         self._busy.add(name)
+
+    def _await_end(self, pod: PodView, wanted: _Wanting | None) -> None:
+        """Say of a pod that does not stop that it keeps the images away: nothing pulls while it is there."""
+        if wanted is None or wanted.images.there:
+            return
+        at = max(pod.ends + PATIENCE, wanted.images.due if self._rests(wanted.images) else 0.0)
+        if self._now < at:
+            self.wakes.append(at)
+        else:
+            kept = f", kept by its finalizers {', '.join(pod.kept_by_finalizers)}" if pod.kept_by_finalizers else ""
+            self._fail(wanted, f"pod {pod.namespace}/{pod.name} does not stop{kept}", self._now)
 
     def _decide(self, pod: PodView, wanted: _Wanting | None) -> None:
         progress = pod.pulls
@@ -204,7 +217,7 @@ class _Stager:
             return
         if (refused := self._refused(node, images)) is not None:
             self._fail(wanted, f"its pod may not be made: {refused.message}", refused.at)
-        elif self._now < images.due <= self._now + LONGEST_REST + AGREEMENT:
+        elif self._rests(images):
             self.wakes.append(images.due)
         elif self._owner is not None and len(self._pulling) < wanted.settings.parallel:
             self._pulling.add(node.name)
@@ -212,6 +225,10 @@ class _Stager:
             body = staging_pod(node.name, images, namespace, self._owner)
             ref = Ref(namespace, staging_pod_name(node.name, digest))
             self.actions.append(CreatePod("Pod", ref, node.ref, body, why="it has the images of the next driver pulled"))
+
+    def _rests(self, images: NextImages) -> bool:
+        """Tell whether it is tried again later; a failure that is yet to come keeps nothing waiting."""
+        return self._now < images.due <= self._now + LONGEST_REST + AGREEMENT
 
     def _refused(self, node: NodeView, images: NextImages) -> Refusal | None:
         refusal = self._snapshot.unstaged.get(node.uid)
