@@ -43,8 +43,8 @@ async def is_kept(stage: Stage, before: set[str]) -> None:
     assert [pod["metadata"]["uid"] for pod in stage.workload_pods("training")] == training
     assert (stage.driver("gpu-1"), stage.cordons(), stage.hold("gpu-1")) == (OLD, [], "DriverRepelled")
     told = await explanation_of(stage, "gpu-1")
-    assert reason_of(told) == ("keeps its driver: the next driver pod does not tolerate taint team=a:NoSchedule of this node, "
-                               "and would not come")
+    assert reason_of(told) == ("keeps its driver: the next driver pod, or its validator, does not tolerate taint "
+                               "team=a:NoSchedule of this node, and would not come")
     assert told.remedies[0].commands == ("kubectl taint node gpu-1 team:NoSchedule-",)
 
 
@@ -101,3 +101,16 @@ def test_no_node_goes_to_an_nvidiadriver_whose_pods_would_not_come(tolerates: bo
         await stage.until(lambda: stage.driver("gpu-1") == NEW and owners(stage)["gpu-1"] == "b", within=3600)
 
     story()
+
+
+@on_stage(gpu_nodes=2)
+async def test_no_node_is_emptied_for_a_driver_that_nobody_would_confirm(stage: Stage) -> None:
+    """What an NVIDIADriver tolerates holds for its drivers alone."""
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, with_drivers(stage))
+    before = await used(stage)
+    await set_driver(stage, "all", {"version": NEW})
+    await stage.until(lambda: stage.driver("gpu-2") == NEW, within=3600)
+    await is_kept(stage, before)
+    await stage.patch_policy("daemonsets/tolerations", WIDE)
+    await stage.upgraded()

@@ -55,10 +55,11 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "meanwhile.",
         "The reason names the field manager. Stop it, and make the change in the ClusterPolicy or the NVIDIADriver."),
     Reason.DRIVER_REPELLED: Advice(
-        Act.YES, "The node has a taint (`NoSchedule` or `NoExecute`) that the DaemonSet of its next driver does not tolerate. "
-        "The driver pod that it has runs on. Once that had gone no other one would come, so the node is not begun with.",
-        "Take the taint from the node, or have drivers tolerate it: `daemonsets.tolerations` of the ClusterPolicy, or "
-        "`tolerations` of the NVIDIADriver. Others go on meanwhile."),
+        Act.YES, "The node has a taint (`NoSchedule` or `NoExecute`) that the DaemonSet of its next driver, or that of the "
+        "validator, does not tolerate. The driver pod that it has runs on. Once that had gone no other one would come, or nobody "
+        "would confirm it, so the node is not begun with.",
+        "Take the taint from the node, or have both tolerate it: `daemonsets.tolerations` of the ClusterPolicy for its drivers "
+        "and all operands, `tolerations` of the NVIDIADriver for its drivers. Others go on meanwhile."),
     Reason.VALIDATION_OFF: Advice(
         Act.YES, "A label of this node (`nvidia.com/gpu.deploy.operator-validator`, `.container-toolkit` or `.device-plugin`) is "
         "not `true`, and no validator is ready on it. Nobody would confirm a new driver, so the node is not begun with.",

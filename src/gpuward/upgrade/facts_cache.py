@@ -44,7 +44,10 @@ class RolloutContext:
         self.daemonsets = {ds.uid: ds.name for ds in driving}
         self.selectors = tuple(ds.node_selector for ds in driving if not ds.deleting)
         self.driving = driving
-        self.tolerations = tuple(ds.tolerations for ds in driver_daemonsets(snapshot))
+        self.validating = tuple(ds.tolerations for ds in snapshot.daemonsets if ds.namespace == snapshot.namespace
+                                and ds.name == names.VALIDATOR_APP and not ds.deleting and ds.tolerations is not None)
+        """What validator pods tolerate, where that is known."""
+        self.tolerations = (*(ds.tolerations for ds in driver_daemonsets(snapshot)), *self.validating)
         self.shapes = {} if policy.rollout.prestage.mode is PrestageMode.OFF else {
             ds.uid: (ds.shape, ds.pull_secrets, ds.account, ds.deleting) for ds in driver_daemonsets(snapshot)}
         self.left = frozenset(ds.uid for ds in driver_daemonsets(snapshot) if ds.deleting and ds.leaves_pods)
@@ -251,12 +254,13 @@ def _repels(node: NodeView, common: RolloutContext) -> tuple[Taint, ...]:
 def _would_repel(
     node: NodeView, moving: Placement | None, driver: PodView | None, common: RolloutContext
 ) -> tuple[Taint, ...]:
-    """Return the taints that keep a node's next driver pod away, until somebody does something."""
+    """Return the taints that keep a node's next driver pod away, or what validates it, until somebody does something."""
     lasting = [taint for taint in node.taints if not taint.of_a_start]
     ds = next_daemonset(common.snapshot, node, moving, _daemonset_of(driver, node, common)) if lasting else None
-    if ds is None or ds.deleting or ds.tolerations is None:
+    if ds is None or ds.deleting:
         return ()
-    return tuple(taint for taint in lasting if not tolerated((taint,), ds.tolerations or ()))
+    pods = (*((ds.tolerations,) if ds.tolerations is not None else ()), *common.validating)
+    return tuple(taint for taint in lasting if not all(tolerated((taint,), tolerations) for tolerations in pods))
 
 
 def _runs_beside(pod: PodView, driver: PodView, namespace: str) -> bool:

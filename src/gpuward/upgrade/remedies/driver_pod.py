@@ -50,7 +50,7 @@ def make_driver_pod(question: Question, where: str = "") -> Iterator[Candidate]:
 
 
 def let_driver_pod_come(question: Question) -> Iterator[Candidate]:
-    """Take the taints from the node that keep its next driver pod away."""
+    """Take the taints from the node that keep its next driver pod away, or what validates it."""
     view, taints = question.view, question.node.would_repel
     kept = tuple(taint for taint in view.taints if taint not in taints)
 
@@ -58,8 +58,8 @@ def let_driver_pod_come(question: Question) -> Iterator[Candidate]:
         node = replace(case.snapshot.nodes[view.name], taints=kept)
         return replace(case, snapshot=replace(case.snapshot, nodes={**case.snapshot.nodes, view.name: node}))
 
-    yield Fix(f"take {_named(taints)} from the node, once whoever set {_it(taints)} has finished, or have drivers tolerate "
-              f"{_it(taints)}", without_them, _untaint(view, taints))
+    yield Fix(f"take {_named(taints)} from the node, once whoever set {_it(taints)} has finished, or have drivers and operands "
+              f"tolerate {_it(taints)}", without_them, _untaint(view, taints))
 
 
 def make_others_pods(question: Question, nodes: Container[str]) -> Iterator[Candidate]:
