@@ -163,8 +163,9 @@ async def test_a_driver_pod_that_waits_a_moment_for_the_one_before_it_is_no_warn
 async def test_a_driver_that_gets_no_pod_on_a_tainted_node_is_not_called_bad(stage: Stage) -> None:
     await stage.installed()
     taint = {"key": "maintenance", "value": "yes", "effect": "NoSchedule"}
-    await stage.user.patch_merge(resources.NODES, "gpu-1", {"spec": {"taints": [taint]}})
     await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") == State.POD_RESTART_REQUIRED)
+    await stage.user.patch_merge(resources.NODES, "gpu-1", {"spec": {"taints": [taint]}})
     await stage.until(lambda: stage.state("gpu-1") == State.FAILED, 3600)
     await stage.until(lambda: stage.hold("gpu-1") == "RetryLater", 3600)
     for _ in range(2):
