@@ -150,7 +150,7 @@ async def test_a_manager_whose_pod_is_deleted_by_hand_comes_again(stage: Stage) 
 
 
 @on_stage(gpu_nodes=2, delays=GpuDelays(reaction_seconds=1.0))
-async def test_hosts_whose_driver_is_on_the_machine_are_handed_over_once(stage: Stage) -> None:
+async def test_hosts_whose_driver_is_on_the_machine_are_not_cordoned_for_another_manager(stage: Stage) -> None:
     """No pod of theirs has brought a driver: what is about to go is the manager alone."""
     await stage.installed()
     await stage.patch_policy("vfioManager/enabled", False)
@@ -160,4 +160,4 @@ async def test_hosts_whose_driver_is_on_the_machine_are_handed_over_once(stage: 
     begun = len(stage.history)
     await stage.patch_policy("ccManager/defaultMode", "off")
     await stage.until(lambda: modes(stage) == dict.fromkeys(HOSTS, "off") and not stage.cordons())
-    assert [moment.node for moment in stage.history[begun:] if moment.cordoned] == [*HOSTS]
+    assert not any(moment.cordoned for moment in stage.history[begun:])

@@ -18,7 +18,6 @@ from gpuward.model.driver import owner_uid
 from gpuward.model.leaving import Leaving, brings_hosts_driver
 from gpuward.model.placement import after
 from gpuward.model.record import CordonOwner, Record, encode_record
-from gpuward.model.resetting import is_managers
 from gpuward.model.states import IN_PROGRESS, MAINTENANCE, State
 from gpuward.model.views import NodeView, PodView
 from gpuward.model.workloads import HOST_DRIVERS
@@ -56,13 +55,11 @@ def _is_to_wait(node: NodeView) -> bool:
 
 
 def is_handed_over(node: NodeView, pods: Iterable[PodView], namespace: str) -> bool:
-    """Tell whether nothing is to offer the GPUs of a host, as its driver, or a manager, is about to go otherwise than by its
-    labels.
-    """
+    """Tell whether nothing is to offer the GPUs of a host, as its driver is about to go otherwise than by its labels."""
     changing = 0.0 if node.record is None else node.record.changing
     offered = any(key in node.labels for key in names.OFFERED_BY)
     return bool(changing) and not offered and any(
-        pod.created <= changing and (brings_hosts_driver(pod, namespace) or is_managers(pod, namespace)) for pod in pods)
+        pod.created <= changing and brings_hosts_driver(pod, namespace) for pod in pods)
 
 
 def hand_over(delete: DeletePod, node: NodeView, pods: Sequence[PodView], leaving: Leaving, now: float) -> Action | None:

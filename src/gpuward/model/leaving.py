@@ -10,7 +10,6 @@ from gpuward import names
 from gpuward.model.driver import has_hosts_driver_labels, is_driver_pod
 from gpuward.model.orphans import unwanted
 from gpuward.model.pauses import paused
-from gpuward.model.resetting import is_managers
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView
 
@@ -32,13 +31,12 @@ class Leaving(msgspec.Struct, frozen=True):
         return self.device_plugin(node, there) or self.driver(node, there)
 
     def from_changing(self, node: NodeView, pods: Iterable[PodView]) -> PodView | None:
-        """Return the same of a node whose device plugin goes before its driver, or a manager: that is about to follow where no
-        label lets anything offer the GPUs.
+        """Return the same of a node whose device plugin goes before its driver: that is about to follow where no label lets
+        anything offer the GPUs.
         """
         there = tuple(pods)
         follows = not any(key in node.labels for key in names.OFFERED_BY)
-        return self.from_node(node, there) or next((pod for pod in there if follows and (
-            self._brings_driver(pod) or is_managers(pod, self.namespace))), None)
+        return self.from_node(node, there) or next((pod for pod in there if follows and self._brings_driver(pod)), None)
 
     def offering(self, node: NodeView, pods: Iterable[PodView]) -> PodView | None:
         """Return a pod that offers a node's GPUs, and would stop if the label were paused by which it came. One that stops by

@@ -42,11 +42,8 @@ class Manager(msgspec.Struct, frozen=True):
         """
         if not users or not self._may_come(node) or (there and node.labels.get(self.label)):
             return False
-        return not any(self.has(pod, namespace) for pod in pods)
-
-    def has(self, pod: PodView, namespace: str) -> bool:
-        """Tell whether a pod is one of it, and has not ended."""
-        return pod.namespace == namespace and not pod.finished and pod.labels.get(self.pods_by) == self.daemon_set
+        return not any(pod.namespace == namespace and not pod.finished and pod.labels.get(self.pods_by) == self.daemon_set
+                       for pod in pods)
 
     def _may_come(self, node: NodeView) -> bool:
         """Tell whether it comes by its label, which is not of somebody's own making."""
@@ -55,8 +52,3 @@ class Manager(msgspec.Struct, frozen=True):
 
 CC_MANAGER: Final = Manager(DEPLOY_CC_MANAGER, names.CC_MANAGER_APP, (Workload.VM_PASSTHROUGH, Workload.VM_VGPU), "name")
 VGPU_DEVICE_MANAGER: Final = Manager(DEPLOY_VGPU_DEVICE_MANAGER, names.VGPU_DEVICE_MANAGER_APP, (Workload.VM_VGPU,))
-
-
-def is_managers(pod: PodView, namespace: str) -> bool:
-    """Tell whether a pod is one of such a manager, and has not ended."""
-    return CC_MANAGER.has(pod, namespace) or VGPU_DEVICE_MANAGER.has(pod, namespace)

@@ -16,7 +16,7 @@ from gpuward.labels import cordons
 from gpuward.model.actions import Action
 from gpuward.model.driver import owner_uid
 from gpuward.model.hosts import all_have_newest, former_pods, kept_away_by, nodes_of, told_of_use
-from gpuward.model.leaving import leaving_of
+from gpuward.model.leaving import brings_hosts_driver, leaving_of
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, NodeView, PodView
 from gpuward.operands import mps
@@ -44,8 +44,8 @@ def by_host(prepared: Sequence[Prepared], snapshot: Snapshot) -> tuple[Prepared,
 def replacements(prepared: Iterable[Prepared], snapshot: Snapshot, now: float) -> list[Action]:
     """Delete the next pod that has a former template, from a host that nothing uses, unless one with the new template is not
     ready or has yet to be made, or one is on its way out. Hosts that are not ready are passed over, and those whose taints would
-    keep the new pod away. What offers a host's GPUs goes first; that of a node for containers stays, as no driver goes with the
-    MPS daemon. `prepared` is as rendered.
+    keep the new pod away. What offers a host's GPUs goes first; it stays where no pod has brought the host's driver, or, as with
+    the MPS daemon, the node is none. `prepared` is as rendered.
     """
     found: list[Action] = []
     leaving = leaving_of(snapshot)
@@ -57,8 +57,9 @@ def replacements(prepared: Iterable[Prepared], snapshot: Snapshot, now: float) -
         why = f"DaemonSet {ds.name} has another template, and nothing uses the GPUs of its node"
         for pod, node in sorted(former, key=lambda each: each[0].ready):
             if not kept_away_by(ds, node) and (delete := once_unused(pod, node, snapshot, why)) is not None:
-                action = delete if ds.name == mps.DAEMON_SET else cordons.hand_over(
-                    delete, node, snapshot.pods.get(node.name, ()), leaving, now)
+                there = snapshot.pods.get(node.name, ())
+                brought = any(brings_hosts_driver(one, snapshot.namespace) for one in there)
+                action = cordons.hand_over(delete, node, there, leaving, now) if brought else delete
                 found += [action] if action is not None else []
                 break
     return found
