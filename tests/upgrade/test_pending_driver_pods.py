@@ -7,7 +7,9 @@ import pytest
 
 from gpuward import names
 from gpuward.model.actions import DeletePod
+from gpuward.model.reasons import Reason
 from gpuward.model.states import State
+from gpuward.model.taints import Taint
 from gpuward.upgrade.decide import decide
 from tests import build
 from tests.build import NOW, driver_pod, node, policy
@@ -23,3 +25,15 @@ def test_it_goes_where_another_would_come(revision: str, left: bool, goes: bool)
     others = [node(f"n{number}", State.POD_RESTART_REQUIRED) for number in (1, 2)]
     plan = decide(build.cluster([node("n0", State.UPGRADE_REQUIRED), *others], [pod]), policy(parallel=2), NOW)
     assert any(isinstance(action, DeletePod) and action.pod == pod.ref for action in plan.actions) is goes
+
+
+def test_it_stays_where_a_taint_would_keep_the_next_one_away() -> None:
+    """It may get ready yet, as after a reboot. Who has let go of it has no driver until somebody takes the taint away."""
+    pod = driver_pod("n0", "550", ready=False, phase="Pending", begun=False)
+    tainted = msgspec.structs.replace(node("n0", State.UPGRADE_REQUIRED), taints=(Taint("team", "a", "NoSchedule"),))
+    cluster = build.cluster([tainted], [pod])
+    cluster = msgspec.structs.replace(cluster, daemonsets=tuple(
+        msgspec.structs.replace(ds, tolerations=()) for ds in cluster.daemonsets))
+    plan = decide(cluster, policy(), NOW)
+    assert plan.holds["n0"].reason is Reason.DRIVER_REPELLED
+    assert not any(isinstance(action, DeletePod) for action in plan.actions)
