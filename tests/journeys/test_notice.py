@@ -295,7 +295,7 @@ async def test_while_windows_are_shut_that_none_is_long_enough_for_a_notice_is_s
     assert told.endswith("none that comes is long enough for a notice of 2 h"), told
     assert "they open at" in sentence(stage.operator.plan.holds["gpu-2"])
     await edit(stage, notice={"before": "30m"})
-    await stage.until(lambda: "they open at" in sentence(stage.operator.plan.holds["gpu-1"]))
+    await stage.until(lambda: "long enough for a notice of 30 min opens at" in sentence(stage.operator.plan.holds["gpu-1"]))
     await stage.until(lambda: stage.drivers() == [NEW] and stage.all_are(State.DONE), within=4 * 3600)
 
 

@@ -89,4 +89,6 @@ def opening(what: WindowShut) -> str:
     if what.shuts is not None:
         then = f"the next that is long enough opens at {opens}" if opens else "none that comes is long enough"
         return f"the one that is open shuts at {moment_in(what.shuts, what.zone)}, too soon for {upgrade}; {then}"
-    return f"they open at {opens}" if opens else f"none that comes is long enough for {upgrade}"
+    pause = "," if what.takes > what.notice else ""
+    then = f"the next that is long enough for {upgrade}{pause} opens at {opens}"
+    return then if opens else f"none that comes is long enough for {upgrade}"
