@@ -13,6 +13,7 @@ from kubesandbox.sim.faults import Fault
 from tests.journeys.looking import condition_of, explanation_of, headline_of, looking, screen_of, status_of, told_of
 from tests.journeys.stage import NEW, Stage, blind_to_budgets, on_stage
 from tests.journeys.test_rolloutpolicy import apply, edit
+from tests.journeys.test_waves import abort, resume
 from tests.journeys.test_withheld import with_notebooks
 
 DRAINED = {"drain": {"enable": True, "force": True, "deleteEmptyDir": True, "timeoutSeconds": 300}}
@@ -50,6 +51,25 @@ def test_what_follows_at_the_deadline_is_said_and_follows(fault: FaultKind, roll
             assert (await until_of(stage)).endswith("; if it still waits then: its upgrade is tried again")
 
     story()
+
+
+@on_stage(gpu_nodes=1)
+async def test_after_an_abort_no_further_try_is_promised(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.faults.add(Fault(FaultKind.DRIVER_NEVER_READY, node="gpu-1"))
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") == State.POD_RESTART_REQUIRED)
+    await stage.rest(30)
+    await abort(stage)
+    await stage.rest(30)
+    again = "it is tried again with another driver, or once the abort is taken back"
+    assert (await until_of(stage)).endswith(f"; if it still waits then: its upgrade fails, the node stays cordoned, and {again}")
+    await stage.until(lambda: stage.state("gpu-1") == State.FAILED, within=3600)
+    assert (await until_of(stage)).endswith(f"; if it still waits then: {again}")
+    await stage.until(lambda: stage.hold("gpu-1") == "Aborted", within=3600)
+    await resume(stage)
+    await stage.until(lambda: stage.state("gpu-1") == State.POD_RESTART_REQUIRED, within=60)
+    assert (await until_of(stage)).endswith("and it is tried again later")
 
 
 @on_stage(gpu_nodes=1)

@@ -12,8 +12,11 @@ from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.upgrade.decide import decide
+from gpuward.upgrade.facts_cache import gather
+from gpuward.upgrade.words import aborted
 
 _JUST_AFTER = 0.001
+_ABORTED = "is tried again with another driver, or once the abort is taken back"
 
 
 def at_its_time(snapshot: Snapshot, policy: UpgradePolicy, name: str, now: Plan) -> str:
@@ -30,7 +33,9 @@ def at_its_time(snapshot: Snapshot, policy: UpgradePolicy, name: str, now: Plan)
         return "it leaves the upgrade"
     if after.state is State.FAILED and before.state is not State.FAILED:
         again = after.hold is not None and after.hold.reason is Reason.RETRY_LATER
-        later = "is tried again later" if again else "is not tried again by itself"
+        later = "is not tried again by itself"
+        if again:
+            later = _ABORTED if _is_aborted(snapshot, policy, name) else "is tried again later"
         return f"its upgrade fails{_service(snapshot, plan, name)}, and it {later}"
     return _outcome(before, after)
 
@@ -43,7 +48,8 @@ def _asked(snapshot: Snapshot, name: str) -> Snapshot:
 
 def _outcome(before: NodeStatus, after: NodeStatus) -> str:
     if before.state is State.FAILED and after.state is not State.FAILED:
-        return "its upgrade is tried again"
+        held = after.hold is not None and after.hold.reason is Reason.ABORTED
+        return f"it {_ABORTED}" if held else "its upgrade is tried again"
     if after.state in IN_PROGRESS and before.state not in IN_PROGRESS:
         return "its upgrade starts"
     if after.state is not before.state and after.state in IN_PROGRESS:
@@ -62,6 +68,13 @@ def _outcome(before: NodeStatus, after: NodeStatus) -> str:
     if after.hold.reason is Reason.QUARANTINED:
         return f"it is {told}"
     return f"it {told}" if told.startswith("waits ") else told
+
+
+def _is_aborted(snapshot: Snapshot, policy: UpgradePolicy, name: str) -> bool:
+    """Tell whether the rollout of a node's driver was aborted: no further try begins then, whatever is left of its retries."""
+    if policy.rollout.aborted is None:
+        return False
+    return any(node.node.name == name and aborted(node, policy) is not None for node in gather(snapshot, policy))
 
 
 def _service(snapshot: Snapshot, plan: Plan, name: str) -> str:
