@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import click
@@ -11,6 +12,7 @@ from gpuward.cli.faults import placed
 from gpuward.cli.images import images_in
 from gpuward.cli.story import Options, Story
 from gpuward.errors import InputError
+from gpuward.kube import resources
 from gpuward.sandbox.images import nvidias
 from gpuward.sandbox.known_faults import EVERYWHERE, KNOWN_FAULTS
 from gpuward.sandbox.samples import sample_policy
@@ -43,6 +45,21 @@ def played(nodes: int, **options: object) -> tuple[Story, float | None]:
         finally:
             await story.stop()
     return run_virtual(main)
+
+
+def test_a_demo_goes_on_where_somebody_deletes_its_policy() -> None:
+    async def main() -> float | None:
+        story = Story(Options(sample_policy(), nodes=1, troubles={"gpu-1": ("driver-hangs",)}), lambda plan, unwritten: None)
+        await story.start()
+        try:
+            await story.install()
+            upgrade = asyncio.ensure_future(story.upgrade())
+            await asyncio.sleep(60)
+            await story.client.delete(resources.CLUSTER_POLICIES, story.policy_name)
+            return await upgrade
+        finally:
+            await story.stop()
+    assert run_virtual(main) is None
 
 
 @pytest.mark.parametrize("fault", OF_ONE_NODE)

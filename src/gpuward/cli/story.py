@@ -17,7 +17,7 @@ from gpuward.cli.targets import named_driver
 from gpuward.cli.view import node_rows, some
 from gpuward.controllers.operator import Operator, Outside, Settings
 from gpuward.crd.generate import all_crds
-from gpuward.errors import DemoFailed
+from gpuward.errors import DemoFailed, NotFound
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client
 from gpuward.kube.http.stats import RequestKey
@@ -289,7 +289,11 @@ class Story:
             self.sandbox.api.logs.sources[meta["namespace"], meta["name"]] = lambda: "".join(self.log)
 
     async def _policy_status(self) -> dict[str, Any]:
-        policy = await self.client.get(resources.CLUSTER_POLICIES, self.policy_name)
+        """Return the status of the ClusterPolicy; with --keep somebody may have deleted it."""
+        try:
+            policy = await self.client.get(resources.CLUSTER_POLICIES, self.policy_name)
+        except NotFound:
+            return {}
         return dict(policy.object().get("status") or {})
 
     async def _ready(self) -> bool:
@@ -298,7 +302,7 @@ class Story:
     async def _why(self) -> str:
         conditions = (await self._policy_status()).get("conditions") or ()
         holding = [condition for condition in conditions if condition["status"] == "True"]
-        return f"{holding[0]['reason']}: {holding[0]['message']}" if holding else "the ClusterPolicy has no status"
+        return f"{holding[0]['reason']}: {holding[0]['message']}" if holding else "there is no ClusterPolicy, or it has no status"
 
 
 def unwritten(outcomes: Iterable[Outcome]) -> frozenset[str]:
