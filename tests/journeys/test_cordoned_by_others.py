@@ -1,4 +1,4 @@
-"""A node that is done and that somebody else has cordoned: what people are told."""
+"""A node that is cordoned while no upgrade is under way there, by somebody else or by its upgrade: what people are told."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import json
 import pytest
 
 from gpuward.cli.cordons import UNTOLD, cordoned_by
+from gpuward.model.states import State
+from gpuward.sandbox.faults import FaultKind
 from kubesandbox.messages import Answer, Request
+from kubesandbox.sim.faults import Fault
 from kubesandbox.writing import APPLY_PATCH
 from tests.journeys.looking import condition_of, explanation_of, looking, status_of
 from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_operand_fails import explained, installed
 from tests.journeys.test_rolloutpolicy import apply
 from tests.journeys.test_status_screen import SMALL, shown
+from tests.journeys.test_waves import abort
 from tests.journeys.test_windows import window
 
 
@@ -92,3 +96,29 @@ async def test_the_cordon_of_the_upgrade_is_nobody_elses(stage: Stage) -> None:
     async with looking(stage) as picture:
         assert not picture.plan.nodes["gpu-1"].cordoned
     assert "by the upgrade, which lifts it at its end" in (await explained(stage))["CORDONED"]
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_node_that_its_upgrade_left_cordoned_is_said_to_be(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.faults.add(Fault(FaultKind.DRIVER_NEVER_READY, node="gpu-1"))
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") == State.POD_RESTART_REQUIRED)
+    assert not any("still cordoned" in line for line in await shown(stage))
+    await abort(stage)
+    await stage.until(lambda: stage.state("gpu-1") == State.FAILED, within=3600)
+    await is_said_to_be_left_cordoned(stage, "1 failed (1 ")
+    await stage.until(lambda: stage.hold("gpu-1") == "Aborted", within=3600)
+    await is_said_to_be_left_cordoned(stage, "2 stopped, ")
+
+
+async def is_said_to_be_left_cordoned(stage: Stage, line: str) -> None:
+    """Check that people read of gpu-1, and of no other node, that its upgrade left it cordoned."""
+    assert stage.cordons() == ["gpu-1"]
+    for size in (None, SMALL):
+        (found,) = [each.strip() for each in await shown(stage, size) if "still cordoned by gpuward" in each]
+        assert found.startswith(line)
+    rows = [each for each in await shown(stage) if each.startswith("gpu-")]
+    assert ["still cordoned by its upgrade" in each for each in rows] == [True, False]
+    told = {node["name"]: node["stillCordonedByUpgrade"] for node in (await status_of(stage))["nodes"]}
+    assert told == {"gpu-1": True, "gpu-2": False}

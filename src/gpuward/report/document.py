@@ -70,6 +70,7 @@ def _node(report: NodeReport) -> dict[str, Any]:
         "until": format_time(report.until) if report.until else None,
         "turn": report.turn or None,
         "cordonedBySomebodyElse": report.cordoned,
+        "stillCordonedByUpgrade": report.by_upgrade,
     }
 
 

@@ -14,6 +14,7 @@ from gpuward.model.driver import is_driver_pod
 from gpuward.model.explain import sentence
 from gpuward.model.plan import NodeStatus, Plan
 from gpuward.model.reasons import Reason
+from gpuward.model.record import CordonOwner
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView
@@ -46,6 +47,7 @@ _OF_ONE: Final = {
 NOTHING_GOES_ON: Final = "nothing goes on until an operator runs"
 MOVING: Final = (Group.UNDER_WAY, Group.WAITING)
 CORDONED: Final = "cordoned by somebody else: no new pods are scheduled to it"
+BY_UPGRADE: Final = "still cordoned by its upgrade: no new pods are scheduled to it"
 BY_DRIVER_MANAGER: Final = "cordoned by the driver manager: no new pods are scheduled to it"
 
 
@@ -74,6 +76,8 @@ class NodeReport(msgspec.Struct, frozen=True):
     """Whether somebody else cordoned it, and no upgrade is under way there."""
     by_driver_manager: bool = False
     """Whether its driver manager cordoned it, and no upgrade is under way there."""
+    by_upgrade: bool = False
+    """Whether its upgrade cordoned it, and is not under way any more."""
     pool: str = ""
     """What it is one of: the nodes of an NVIDIADriver, or those with GPUs of one product."""
     troubled: bool = False
@@ -87,8 +91,8 @@ class NodeReport(msgspec.Struct, frozen=True):
     @property
     def waits(self) -> str:
         """Return what it waits for, and who else keeps new pods off it."""
-        by_manager = BY_DRIVER_MANAGER if self.by_driver_manager else ""
-        return "; ".join(filter(None, (self.message, CORDONED if self.cordoned else by_manager)))
+        cordons = ((self.cordoned, CORDONED), (self.by_driver_manager, BY_DRIVER_MANAGER), (self.by_upgrade, BY_UPGRADE))
+        return "; ".join(filter(None, (self.message, *(words for true, words in cordons if true))))
 
     @property
     def driver(self) -> str:
@@ -111,6 +115,8 @@ class GroupReport(msgspec.Struct, frozen=True):
     reasons: tuple[tuple[str, int], ...] = ()
     cordoned: int = 0
     """Nodes among them that somebody else cordoned."""
+    kept: int = 0
+    """Nodes among them that their upgrade cordoned, and is not under way any more."""
     idle: bool = False
     """Whether no operator runs."""
     behind: int = 0
@@ -135,9 +141,14 @@ class GroupReport(msgspec.Struct, frozen=True):
         told = _OF_ONE.get(self.group, _WORDS[self.group]) if self.nodes == 1 else _WORDS[self.group]
         words = f"{self.group}: {NOTHING_GOES_ON}" if idle else f"{self.group} {self.note}" if self.note else told
         named = ", ".join(f"{count} {reason}" for reason, count in self.reasons)
-        which = f"{self.cordoned} of them " if self.nodes > 1 else ""
-        cordoned = f", {which}cordoned by somebody else" if self.cordoned else ""
-        return f"{self.nodes} {words}" + (f" ({named})" if named else "") + cordoned
+        reasons = f" ({named})" if named else ""
+        others = self._cordoned(self.cordoned, "cordoned by somebody else")
+        own = self._cordoned(self.kept, "still cordoned by gpuward")
+        return f"{self.nodes} {words}{reasons}{others}{own}"
+
+    def _cordoned(self, nodes: int, words: str) -> str:
+        which = f"{nodes} of them " if self.nodes > 1 else ""
+        return f", {which}{words}" if nodes else ""
 
 
 def node_reports(plan: Plan, snapshot: Snapshot | None = None, policies: PoliciesInForce | None = None) -> list[NodeReport]:
@@ -156,12 +167,14 @@ def group_reports(reports: Iterable[NodeReport], *, idle: bool = False) -> list[
     """Return the groups that have nodes, in their order."""
     reasons: dict[Group, Counter[str]] = {}
     cordoned: Counter[Group] = Counter()
+    kept: Counter[Group] = Counter()
     troubled: Counter[str] = Counter()
     waiting = set[str]()
     bare = 0
     for one in reports:
         reasons.setdefault(one.group, Counter())[one.reason] += 1
         cordoned[one.group] += one.cordoned
+        kept[one.group] += one.by_upgrade
         under_way = one.group is Group.UNDER_WAY
         troubled[one.pool] += one.troubled or (under_way and _is(one.reason, lambda reason: reason.needs_person))
         if one.group is Group.WAITING and _is(one.reason, lambda reason: reason.is_turn):
@@ -179,8 +192,8 @@ def group_reports(reports: Iterable[NodeReport], *, idle: bool = False) -> list[
     def taken(group: Group) -> int:
         return bare if group is Group.WAITING and Reason.UNAVAILABLE_LIMIT in reasons[group] else 0
 
-    return [GroupReport(group, sum(reasons[group].values()), counted(group), cordoned[group], idle, behind(group), taken(group))
-            for group in Group if group in reasons]
+    return [GroupReport(group, sum(reasons[group].values()), counted(group), cordoned[group], kept[group], idle, behind(group),
+                        taken(group)) for group in Group if group in reasons]
 
 
 def _is(reason: str, kind: Callable[[Reason], bool]) -> bool:
@@ -209,9 +222,14 @@ def _report(name: str, status: NodeStatus, snapshot: Snapshot | None, wanted: st
         up_to_date=status.up_to_date,
         cordoned=status.cordoned and not managers,
         by_driver_manager=status.cordoned and managers,
+        by_upgrade=group is not Group.UNDER_WAY and node is not None and _has_own_cordon(node),
         pool=pool_of(node) if node is not None else "",
         troubled=group is Group.UNDER_WAY and hold is not None and hold.is_trouble,
     )
+
+
+def _has_own_cordon(node: NodeView) -> bool:
+    return node.unschedulable and node.record is not None and node.record.cordon is CordonOwner.GPUWARD
 
 
 _INSTEAD: Final = {Group.NOT_READY: str(Group.NOT_READY), Group.HELD: str(Group.HELD)}
