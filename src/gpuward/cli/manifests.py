@@ -172,7 +172,8 @@ def _node(obj: Object) -> NodeView:
 
 def operator_images() -> dict[str, str]:
     """Return the images that the operator's environment has: those that are shipped, and those of this process."""
-    deployment = next(one for one in yaml.safe_load_all(rules_file().read_text(encoding="utf-8")) if one["kind"] == "Deployment")
+    shipped_objects = yaml.load_all(rules_file().read_text(encoding="utf-8"), _Strict)
+    deployment = next(one for one in shipped_objects if one["kind"] == "Deployment")
     env = deployment["spec"]["template"]["spec"]["containers"][0]["env"]
     shipped = {one["name"]: one["value"] for one in env if one["name"].endswith("_IMAGE")}
     return shipped | {key: value for key, value in os.environ.items() if key.endswith("_IMAGE")}

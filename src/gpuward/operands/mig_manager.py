@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import yaml
-
 from gpuward.operands import images, mig_profiles, rbac, scripts
 from gpuward.operands.common import set_container, set_env, set_envs, set_gpu_access, set_host_network
 from gpuward.operands.common_daemonset import DaemonSetFrame, daemon_set, ref
 from gpuward.operands.common_validation import STATUS_FILES, fill_validation, wait_for_toolkit
+from gpuward.operands.config_files import yaml_text
 from gpuward.operands.facts import Context
 from gpuward.operands.objects import (
     EXECUTABLE_BY_OWNER,
@@ -78,7 +77,7 @@ def objects(ctx: Context) -> list[Json]:
 
 def clients_yaml() -> str:
     """Return the built-in list of services that hold GPUs, as the text of the manager's file."""
-    return yaml.safe_dump({"version": "v1", "systemd-services": [f"{name}.service" for name in GPU_CLIENTS]}, sort_keys=False)
+    return yaml_text({"version": "v1", "systemd-services": [f"{name}.service" for name in GPU_CLIENTS]})
 
 
 def _layouts(ctx: Context) -> str:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cache
 
-import yaml
-
+from gpuward.operands.config_files import yaml_text
 from gpuward.operands.objects import Json
 
 _PROFILES: Mapping[int, str] = {
@@ -80,4 +79,4 @@ def _entry(instances: Mapping[str, int]) -> Json:
 @cache
 def config_yaml() -> str:
     """Return all layouts as the text of a `mig-parted` configuration file."""
-    return yaml.safe_dump({"version": "v1", "mig-configs": layouts()}, sort_keys=False)
+    return yaml_text({"version": "v1", "mig-configs": layouts()})

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-import yaml
-
+from gpuward.operands.config_files import yaml_text
 from gpuward.operands.objects import Json
 
 _TYPES: Mapping[str, str] = {
@@ -103,4 +102,4 @@ def _entry(kind: str, count: str) -> Json:
 @cache
 def config_yaml() -> str:
     """Return all layouts as the text of the device manager's configuration file."""
-    return yaml.safe_dump({"version": "v1", "vgpu-configs": layouts()}, sort_keys=False)
+    return yaml_text({"version": "v1", "vgpu-configs": layouts()})
