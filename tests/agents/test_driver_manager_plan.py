@@ -35,6 +35,9 @@ DEPLOY = "nvidia.com/gpu.deploy."
 PLUGIN, GONE = {DEPLOY + "device-plugin": "true"}, {DEPLOY + "device-plugin": "paused-for-driver-upgrade"}
 POD = PodView("training", "job-1", uid="u1", owner=Owner("Job", "job", "u0"))
 OPERAND = PodView("gpu-operator", "nvidia-device-plugin-daemonset-abc", uid="u2")
+TOOLKIT = {DEPLOY + "container-toolkit": "true"}
+TOOLKIT_POD = PodView("gpu-operator", "nvidia-container-toolkit-daemonset-abc", uid="u3",
+                      labels={"app": "nvidia-container-toolkit-daemonset"})
 USER = DeviceUser(4711, "python", "/dev/nvidia0", "u1", "training/job-1")
 OF_HOST = DeviceUser(1, "dcgm", "/dev/nvidiactl")
 BY_ITSELF, BY_OPERATOR = Settings("gpu-1"), Settings("gpu-1", eviction=True, auto_drain=True, digest="new")
@@ -64,6 +67,19 @@ CASES: dict[str, tuple[Facts, Settings, set[Wait], Step]] = {
     "and not for ever": (
         Facts(**LOADED, policy=True, labels=GONE, operands=(OPERAND,)), BY_OPERATOR, {Wait.OPERANDS},
         GiveUp(f"the operands gpu-operator/{OPERAND.name} did not end in time")),
+    "the toolkit goes last": (
+        Facts(**LOADED, policy=True, labels=PLUGIN | TOOLKIT, operands=(OPERAND, TOOLKIT_POD)), BY_OPERATOR, set(),
+        SetLabels(GONE)),
+    "once the others have ended": (
+        Facts(**LOADED, policy=True, labels=GONE | TOOLKIT, operands=(OPERAND, TOOLKIT_POD)), BY_OPERATOR, set(),
+        WaitFor(Wait.OPERANDS, f"the operands gpu-operator/{OPERAND.name} have to end")),
+    "which restarts containerd as it ends": (
+        Facts(**LOADED, policy=True, labels=GONE | TOOLKIT, operands=(TOOLKIT_POD,)), BY_OPERATOR, set(),
+        SetLabels({key: paused(value) for key, value in TOOLKIT.items()})),
+    "and is waited for, too": (
+        Facts(**LOADED, policy=True, labels=GONE | {key: paused(value) for key, value in TOOLKIT.items()},
+              operands=(TOOLKIT_POD,)), BY_OPERATOR, set(),
+        WaitFor(Wait.OPERANDS, f"the operands gpu-operator/{TOOLKIT_POD.name} have to end")),
     "then the modules go": (
         Facts(**LOADED, policy=True, labels=GONE), BY_OPERATOR, set(), Unload(("nvidia_uvm", "nvidia"), Wait.MODULES)),
     "that are in use": (

@@ -27,6 +27,7 @@ OTHERS: Final = frozenset({
     names.MPS_DAEMON_APP, "nvidia-node-status-exporter", "nvidia-kata-sandbox-device-plugin-daemonset",
     names.VGPU_MANAGER_APP, names.CC_MANAGER_APP, names.VFIO_MANAGER_APP})
 """Further operands, by `app` or, the last two, by `name`."""
+TOOLKIT: Final = names.DEPLOY_PREFIX + "container-toolkit"
 CLIENT: Final = names.DEPLOY_PREFIX + "client"
 DRA_APP: Final = "nvidia-dra-driver-kubelet-plugin"
 
@@ -47,6 +48,11 @@ def is_operand(pod: PodView, namespace: str) -> bool:
         return False
     ours = {pod.labels.get("app"), pod.labels.get("name")} & {*APPS.values(), *OTHERS}
     return bool(ours) or is_driver_pod(pod, namespace) or is_hosts_driver_pod(pod, namespace)
+
+
+def is_toolkit(pod: PodView) -> bool:
+    """Tell whether an operand's pod is that of the container toolkit."""
+    return pod.labels.get("app") == APPS["container-toolkit"]
 
 
 def pause_dra(labels: Mapping[str, str]) -> dict[str, str]:

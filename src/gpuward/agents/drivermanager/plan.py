@@ -9,7 +9,7 @@ from typing import Final
 
 from gpuward import names
 from gpuward.agents.drivermanager.facts import Facts, Settings
-from gpuward.agents.drivermanager.operands import DRA, pause_dra, pause_labels
+from gpuward.agents.drivermanager.operands import DRA, TOOLKIT, is_toolkit, pause_dra, pause_labels
 from gpuward.agents.drivermanager.steps import (
     Clean,
     Cordon,
@@ -143,13 +143,23 @@ def _ask(going: EvictablePods, wait: Wait) -> Step:
 
 
 def _without_operands(facts: Facts, settings: Settings, overdue: Set[Wait]) -> Step | None:
-    if labels := pause_labels(facts.labels, settings.custom_label):
+    """Return what makes the operands go, the toolkit last: as it ends it restarts containerd, and what the kubelet asks to end
+    meanwhile it asks again 10 s later.
+    """
+    labels = pause_labels(facts.labels, settings.custom_label)
+    if others := {label: value for label, value in labels.items() if label != TOOLKIT}:
+        return SetLabels(others)
+    if before := tuple(pod for pod in facts.operands if not is_toolkit(pod)):
+        return _wait_for_operands(before, overdue)
+    if labels:
         return SetLabels(labels)
-    if facts.operands:
-        if Wait.OPERANDS in overdue:
-            return GiveUp(f"the operands {_pods(facts.operands)} did not end in time")
-        return WaitFor(Wait.OPERANDS, f"the operands {_pods(facts.operands)} have to end")
-    return None
+    return _wait_for_operands(facts.operands, overdue) if facts.operands else None
+
+
+def _wait_for_operands(pods: tuple[PodView, ...], overdue: Set[Wait]) -> Step:
+    if Wait.OPERANDS in overdue:
+        return GiveUp(f"the operands {_pods(pods)} did not end in time")
+    return WaitFor(Wait.OPERANDS, f"the operands {_pods(pods)} have to end")
 
 
 def _without_validations(facts: Facts, overdue: Set[Wait]) -> Step:
