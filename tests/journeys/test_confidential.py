@@ -4,6 +4,8 @@ host, and is replaced on none, while a virtual machine runs there.
 
 from __future__ import annotations
 
+import pytest
+
 from gpuward import names
 from gpuward.kube import resources
 from gpuward.model.resetting import DEPLOY_CC_MANAGER
@@ -136,6 +138,45 @@ async def test_the_manager_of_vgpu_devices_that_is_switched_on_comes_to_hosts_th
     assert stage.condition()["message"].endswith(f"state-vgpu-device-manager: {told}")
     await end(stage, "vm")
     await stage.until(lambda: layouts(stage) == dict.fromkeys(HOSTS, "H100-10") and stage.policy_status()["state"] == "ready")
+
+
+@pytest.mark.parametrize("gap", [0.2, 1.0])
+def test_a_manager_that_is_switched_off_and_on_does_not_come_back_beside_a_machine(gap: float) -> None:
+    """Its pod is still there, and stops."""
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await with_machine(stage, "kata")
+        await stage.patch_policy("ccManager/enabled", False)
+        await stage.rest(gap)
+        await stage.patch_policy("ccManager/defaultMode", "off")
+        await stage.patch_policy("ccManager/enabled", True)
+        await stage.until(lambda: modes(stage) == {"gpu-2": "off"})
+        await stage.rest(300)
+        assert (modes(stage), runs(stage, "vm"), torn(stage)) == ({"gpu-2": "off"}, True, [])
+        await goes_on(stage, "off")
+
+    story()
+
+
+@pytest.mark.parametrize("late", ["", "pods", "daemonsets.apps", "nodes"])
+@pytest.mark.parametrize("orphan", [False, True])
+def test_a_manager_whose_daemon_set_somebody_deletes_divides_no_gpus_of_machines(orphan: bool, late: str) -> None:
+    @on_stage(gpu_nodes=3)
+    async def story(stage: Stage) -> None:
+        await with_manager(stage)
+        await stage.until(lambda: layouts(stage) == dict.fromkeys(HOSTS, "default"))
+        stage.sandbox.api.watch_delay = lambda key: 3.0 if key == late else 0.01
+        await stage.patch_policy("vgpuDeviceManager/config", {"default": "H100-10"})
+        await stage.user.delete(resources.DAEMON_SETS, "nvidia-vgpu-device-manager", names.DEFAULT_NAMESPACE,
+                                propagation="Orphan" if orphan else "Background")
+        await stage.until(lambda: layouts(stage).get("gpu-2") == "H100-10")
+        await stage.rest(300)
+        assert layouts(stage) == ({"gpu-1": "default", "gpu-2": "H100-10"} if orphan else {"gpu-2": "H100-10"})
+        assert (runs(stage, "vm"), torn(stage)) == (True, [])
+        await end(stage, "vm")
+        await stage.until(lambda: layouts(stage) == dict.fromkeys(HOSTS, "H100-10") and stage.policy_status()["state"] == "ready")
+
+    story()
 
 
 @on_stage(gpu_nodes=2)

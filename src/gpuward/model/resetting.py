@@ -5,12 +5,13 @@ come to no host whose GPUs somebody uses.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
 from gpuward import names
+from gpuward.model.driver import owner_uid
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView, Ref
 from gpuward.model.workloads import Workload
@@ -38,12 +39,21 @@ class Manager(msgspec.Struct, frozen=True):
         self, node: NodeView, pods: Iterable[PodView], users: Collection[Ref], namespace: str, *, there: bool
     ) -> bool:
         """Tell whether it waits for the users of a host's GPUs. Where its DaemonSet is `there`, and for the host, it has come
-        before: its pod only comes again.
+        before: its pod only comes again. One that stops stays no more than one that is gone.
         """
         if not users or not self._may_come(node) or (there and node.labels.get(self.label)):
             return False
-        return not any(pod.namespace == namespace and not pod.finished and pod.labels.get(self.pods_by) == self.daemon_set
-                       for pod in pods)
+        return all(pod.deleting for pod in self._pods(pods, namespace))
+
+    def may_go(self, pods: Iterable[PodView], namespace: str, living: Container[str]) -> bool:
+        """Tell whether a pod of it has an owner that is none of the `living` DaemonSets: it is about to go, or has none by now,
+        which is seen later.
+        """
+        return any(pod.of_daemonset and owner_uid(pod) not in living and not pod.deleting for pod in self._pods(pods, namespace))
+
+    def _pods(self, pods: Iterable[PodView], namespace: str) -> Iterator[PodView]:
+        return (pod for pod in pods
+                if pod.namespace == namespace and not pod.finished and pod.labels.get(self.pods_by) == self.daemon_set)
 
     def _may_come(self, node: NodeView) -> bool:
         """Tell whether it comes by its label, which is not of somebody's own making."""

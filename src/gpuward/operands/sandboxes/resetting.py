@@ -24,11 +24,13 @@ _NOBODYS: Final = Workloads()
 
 
 def behind_machines(actions: Iterable[Action], snapshot: Snapshot) -> list[Action]:
-    """Return the actions without the making of their DaemonSets while a host has the label to which they are not to come yet."""
+    """Return the actions without the making of their DaemonSets while a host has the label to which they are not to come yet, or
+    may be about to lose the pod that is there.
+    """
     every = list(actions)
     for manager, _ in _STATES.values():
-        if any(_makes(each, manager) for each in every) and any(
-                manager.label in node.labels for node, _ in _waiting(manager, snapshot)):
+        if any(_makes(each, manager) for each in every) and (_loses_one(manager, snapshot) or any(
+                manager.label in node.labels for node, _ in _waiting(manager, snapshot))):
             every = [each for each in every if not _makes(each, manager)]
     return every
 
@@ -48,6 +50,15 @@ def waits_for_machines(states: Iterable[OperandState], snapshot: Snapshot) -> di
 
 def _makes(action: Action, manager: Manager) -> bool:
     return isinstance(action, ApplyObject) and action.kind == "DaemonSet" and action.ref.name == manager.daemon_set
+
+
+def _loses_one(manager: Manager, snapshot: Snapshot) -> bool:
+    """Tell whether a host that is used may be about to lose its pod with the DaemonSet that this had: another one that is made by
+    then brings it back at once.
+    """
+    keeper, living = WorkloadKeeper(snapshot, _NOBODYS), {ds.uid for ds in snapshot.daemonsets}
+    return any(manager.may_go(pods, snapshot.namespace, living) and bool(keeper.users(node, pods))
+               for name, pods in snapshot.pods.items() if (node := snapshot.nodes.get(name)) is not None)
 
 
 def _waiting(manager: Manager, snapshot: Snapshot) -> Iterator[tuple[NodeView, Ref]]:
