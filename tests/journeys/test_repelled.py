@@ -9,8 +9,10 @@ import pytest
 from gpuward import names
 from gpuward.kube import resources
 from gpuward.model.states import State
+from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.builders import deployment
+from kubesandbox.sim.faults import Fault
 from kubesandbox.sim.objects import is_ready
 from tests.journeys.looking import explanation_of, reason_of
 from tests.journeys.stage import NEW, OLD, Stage, gpu_template, on_stage
@@ -114,3 +116,15 @@ async def test_no_node_is_emptied_for_a_driver_that_nobody_would_confirm(stage: 
     await is_kept(stage, before)
     await stage.patch_policy("daemonsets/tolerations", WIDE)
     await stage.upgraded()
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_driver_that_was_mistyped_is_replaced_where_only_the_validator_is_kept_away(stage: Stage) -> None:
+    """What its pod has not loaded nothing goes by, and the next one comes."""
+    stage.sandbox.faults.add(Fault(FaultKind.IMAGE_PULL, image=f"*{OLD}*"))
+    await stage.user.patch_merge(resources.NODES, "gpu-1", {"spec": {"taints": [{"key": "team", "effect": "NoSchedule"}]}})
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, with_drivers(stage))
+    await stage.until(lambda: stage.hold("gpu-1") == stage.hold("gpu-2") == "DriverFailing")
+    await set_driver(stage, "all", {"version": NEW})
+    await stage.until(lambda: stage.drivers() == [NEW] and not stage.cordons())

@@ -54,6 +54,7 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     selected: bool = True  # whether one does that is there now
     repels: tuple[Taint, ...] = ()  # taints that keep its driver pod away
     would_repel: tuple[Taint, ...] = ()  # those that would keep its next one away, or its validator pod
+    none_follows: bool = False  # whether they would keep that driver pod away
     unserved: Unserved | None = None
     """Why no driver DaemonSet is for the node, though it should have a driver."""
     departed: bool = False  # whether the NVIDIADriver is gone whose upgrade it is under

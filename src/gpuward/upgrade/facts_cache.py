@@ -170,6 +170,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
     variable = heeds_variable(node, common.spared)
     moving = common.placements.moving(node, pods)
     removing = policy.off and driver is not None and driver.orphan and not driver.deleting
+    would_repel, none_follows = _would_repel(served, moving, driver, common)
     following = _next_target(served, moving, common)
     target = elsewhere(moving, following, removing=removing) or common.targets.get(
         _daemonset_of(driver, served, common), UNSETTLED).of(driver)
@@ -195,7 +196,8 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
         wanted=wanted,
         selected=selected,
         repels=_repels(served, common) if selected and driver is None else (),
-        would_repel=_would_repel(served, moving, driver, common),
+        would_repel=would_repel,
+        none_follows=none_follows,
         unserved=lacking,
         departed=bool(record.driver) and policy.placing is not None and policy.placing.claim(record.driver) is None,
         validators=validators,
@@ -253,14 +255,17 @@ def _repels(node: NodeView, common: RolloutContext) -> tuple[Taint, ...]:
 
 def _would_repel(
     node: NodeView, moving: Placement | None, driver: PodView | None, common: RolloutContext
-) -> tuple[Taint, ...]:
-    """Return the taints that keep a node's next driver pod away, or what validates it, until somebody does something."""
+) -> tuple[tuple[Taint, ...], bool]:
+    """Return the taints that keep a node's next driver pod away, or what validates it, until somebody does something, and whether
+    it is the driver pod.
+    """
     lasting = [taint for taint in node.taints if not taint.of_a_start]
     ds = next_daemonset(common.snapshot, node, moving, _daemonset_of(driver, node, common)) if lasting else None
     if ds is None or ds.deleting:
-        return ()
-    pods = (*((ds.tolerations,) if ds.tolerations is not None else ()), *common.validating)
-    return tuple(taint for taint in lasting if not all(tolerated((taint,), tolerations) for tolerations in pods))
+        return (), False
+    drivers = (ds.tolerations,) if ds.tolerations is not None else ()
+    taints = tuple(taint for taint in lasting if not all(tolerated((taint,), pods) for pods in (*drivers, *common.validating)))
+    return taints, not all(tolerated(taints, pods) for pods in drivers)
 
 
 def _runs_beside(pod: PodView, driver: PodView, namespace: str) -> bool:

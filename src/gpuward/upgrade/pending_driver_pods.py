@@ -40,7 +40,7 @@ def _is_outdated(node: NodeFacts) -> bool:
     driver = node.driver
     if driver is None or not has_pending_driver(node) or driver.ready or driver.deleting or node.driver_pods != 1:
         return False
-    if _makes_room(driver) or _is_left(driver, node) or node.would_repel:
+    if _makes_room(driver) or _is_left(driver, node) or node.none_follows:
         return False
     if node.state in IN_PROGRESS and node.state is not State.POD_RESTART_REQUIRED:
         return False
