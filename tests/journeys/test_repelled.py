@@ -45,7 +45,7 @@ async def is_kept(stage: Stage, before: set[str]) -> None:
     assert [pod["metadata"]["uid"] for pod in stage.workload_pods("training")] == training
     assert (stage.driver("gpu-1"), stage.cordons(), stage.hold("gpu-1")) == (OLD, [], "DriverRepelled")
     told = await explanation_of(stage, "gpu-1")
-    assert reason_of(told) == ("keeps its driver: the next driver pod, or its validator, does not tolerate taint "
+    assert reason_of(told) == ("stays as it is: the next driver pod, or its validator, does not tolerate taint "
                                "team=a:NoSchedule of this node, and would not come")
     assert told.remedies[0].commands == ("kubectl taint node gpu-1 team:NoSchedule-",)
 

@@ -56,7 +56,7 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "The reason names the field manager. Stop it, and make the change in the ClusterPolicy or the NVIDIADriver."),
     Reason.DRIVER_REPELLED: Advice(
         Act.YES, "The node has a taint (`NoSchedule` or `NoExecute`) that the DaemonSet of its next driver, or that of the "
-        "validator, does not tolerate. The driver pod that it has runs on. Once that had gone no other one would come, or nobody "
+        "validator, does not tolerate. A driver pod that it has runs on. Once that had gone no other one would come, or nobody "
         "would confirm it, so the node is not begun with.",
         "Take the taint from the node, or have both tolerate it: `daemonsets.tolerations` of the ClusterPolicy for its drivers "
         "and all operands, `tolerations` of the NVIDIADriver for its drivers. Others go on meanwhile."),

@@ -25,7 +25,7 @@ SENTENCES: dict[Reason, str] = {
         "the driver, or a setting of it, has just changed: waits for its controller, and 3 seconds for what is written with it",
     Reason.TEMPLATE_EDITED: "{by} edits DaemonSet {daemonset}, which is gpuward's: no node is upgraded by what it says",
     Reason.DRIVER_REPELLED:
-        "keeps its driver: the next driver pod, or its validator, does not tolerate {taints} of this node, and would not come",
+        "stays as it is: the next driver pod, or its validator, does not tolerate {taints} of this node, and would not come",
     Reason.VALIDATION_OFF: "no validator gets ready here: a label nvidia.com/gpu.deploy.* keeps it, or what it needs, away",
     Reason.IMAGE_MISSING: "keeps its driver, as the image of the one that it should have is missing: {image} ({said})",
     Reason.IMAGE_NOT_STAGED: "the images of its next driver are being brought onto it, or wait for their turn: {image}",
