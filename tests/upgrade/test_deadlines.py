@@ -57,6 +57,26 @@ def test_a_driver_has_half_an_hour_to_come_and_then_its_node_fails_and_says_what
 
 
 @pytest.mark.parametrize("state", [RESTART, VALIDATION])
+@pytest.mark.parametrize("failed", [None, RESTART])
+def test_a_node_that_got_another_driver_on_the_way_fails_with_that(state: State, failed: State | None) -> None:
+    """It was sent to 555, which failed before, and has a pod of 560 by now: it has failed once with that."""
+    on_its_way = under_way(state, target="555", failed=failed)
+    answer = ask(on_its_way, driver_pod(driver="560", created=NOW - 30, ready=state is VALIDATION), now=ADMITTED + 1800)
+    assert (answer.state, answer.record.target, answer.patch.unschedulable) == (State.FAILED, "560", None)
+    assert answer.failure is not None
+    assert (answer.failure.state, answer.failure.attempts) == (state, 1)
+    assert answer.reason is Reason.RETRY_LATER
+
+
+def test_a_node_that_fails_before_it_got_another_driver_begins_anew_and_says_what_it_failed_in() -> None:
+    answer = ask(under_way(RESTART, target="555"), driver_pod(deleting=True), now=ADMITTED + 1800)
+    assert answer.entered[:2] == ["upgrade-failed", "upgrade-required"]
+    assert [event.message for event in answer.patch.events if event.warning] == [
+        "Driver upgrade failed in pod-restart-required: still waits for driver pod driver-550-n0 to stop, after 1800 s; the node "
+        "is to have another driver by now, and begins anew with that"]
+
+
+@pytest.mark.parametrize("state", [RESTART, VALIDATION])
 def test_a_deadline_is_a_setting_and_zero_is_none(state: State) -> None:
     pods = [STARTING, validator(created=NOW, ready=False)]
     short = ask(under_way(state), *pods, policy=within({state: 61}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuward.model.actions import EventText
 from gpuward.model.backoff import backoff
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
@@ -111,9 +112,9 @@ def recover(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
 
     A node that could not start now has failed still: in the queue it would be one that has yet to begin.
     """
-    if node.retargeted and not node.by_hand:
-        return Move(State.UPGRADE_REQUIRED, forced=unvalidated(node))
     failure, retries = node.record.failure, policy.rollout.retries
+    if node.retargeted and not node.by_hand:
+        return Move(State.UPGRADE_REQUIRED, forced=unvalidated(node), events=_begins_anew(node))
     if node.validated or _is_mended(node, failure):
         return Move(State.VALIDATION_REQUIRED)
     if failure is None:
@@ -131,6 +132,15 @@ def recover(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
         return Move(State.UPGRADE_REQUIRED, forced=unvalidated(node))
     later = RetryLater(failure.state, failure.cause, failure.attempts, retries, driver_now)
     return Wait(Hold(later, node.record.since, until), retry_at=until)
+
+
+def _begins_anew(node: NodeFacts) -> tuple[EventText, ...]:
+    """Tell of the failure of a node that failed in this very pass, and begins anew in it: nobody would see that it did."""
+    failure = node.record.failure
+    if failure is None or not node.just_entered:
+        return ()
+    failed = f"Driver upgrade failed in {failure.state}: {failure.cause}"
+    return (EventText(f"{failed}; the node is to have another driver by now, and begins anew with that", warning=True),)
 
 
 def _would_return(node: NodeFacts, failure: Failure) -> Hold | None:

@@ -165,6 +165,7 @@ def fail(
 ) -> Move:
     """Set the node to failed, remembering the step, its cause and the attempts; a node with an untouched driver serves on, but
     not one that is tried again, and whose driver may be what failed. `pods` are those for which it fails, if it does for pods.
+    One that got the pod of another driver since it was admitted failed with that, and has not begun anew with it.
     """
     ours = node.record.cordon is CordonOwner.GPUWARD and not node.cordon_is_foreign
     undisturbed = node.untouched and (node.state in UNDISTURBED or not (node.in_step or node.record.forced))
@@ -177,6 +178,7 @@ def fail(
         failure=_for_pods(_failure(node, cause, now), node, pods),
         uncordon=ours and undisturbed and not is_in_doubt(node),
         events=events,
+        target=node.target if _got_another(node) else "",
     )
 
 
@@ -191,13 +193,22 @@ def _for_pods(failure: Failure, node: NodeFacts, pods: Sequence[PodView]) -> Fai
 
 
 def _failure(node: NodeFacts, cause: str, now: float) -> Failure:
-    before, driver = node.record.failure, node.driver.uid if node.driver else ""
+    # What failed before with another driver says nothing of this one.
+    before = None if _got_another(node) else node.record.failure
+    driver = node.driver.uid if node.driver else ""
     failure = Failure(node.state, cause[:CAUSE_LENGTH], now, driver=driver, begun=node.record.started, untried=_is_untried(node))
     if before is None:
         return failure
     return msgspec.structs.replace(
         failure, attempts=before.attempts + 1, first=before.first or before.at, begun=before.begun,
         untried=failure.untried and before.untried)
+
+
+def _got_another(node: NodeFacts) -> bool:
+    """Tell whether a node under way was given the pod of another driver than the one that it was sent to: another template, or
+    the DaemonSet of another owner.
+    """
+    return node.retargeted and node.in_step and not node.untouched and node.state not in UNDISTURBED
 
 
 def _is_untried(node: NodeFacts) -> bool:
