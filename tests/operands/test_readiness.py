@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gpuward import names
 from gpuward.model.taints import Taint, Toleration
 from gpuward.model.views import DaemonSetView, NodeView, Owner, PodView, RevisionView
 from gpuward.operands import daemonset_ready, waits_for
@@ -64,6 +65,58 @@ def test_of_two_revisions_with_one_number_the_upgrades_target_counts() -> None:
 def test_on_delete_daemon_set_with_unavailable_pods() -> None:
     daemon_set = msgspec.structs.replace(DRIVER, unavailable=1)
     assert waits_for(daemon_set, [pod("a")], REVISIONS) == "1 of 3 pods are unavailable"
+
+
+ROLLING = msgspec.structs.replace(READY, desired=4, updated=1, unavailable=1, available=3, max_unavailable="1")
+
+
+def on(node: str, revision: str = "old", *, ready: bool = True, **rest: Any) -> PodView:
+    return msgspec.structs.replace(pod(node, revision, ready=ready), node=node, **rest)
+
+
+def labelled(state: str, *, ready: bool = True) -> NodeView:
+    return NodeView("n1", labels={names.UPGRADE_STATE: state} if state else {}, ready=ready)
+
+
+HELD = "3 of 4 pods have an older template, and wait for the one that is not ready"
+
+
+@pytest.mark.parametrize(("node", "why"), [
+    (labelled("pod-restart-required"), "its driver is being upgraded"),
+    (labelled("upgrade-failed"), "its driver upgrade has failed"),
+    (labelled("upgrade-required"), "it waits for its driver upgrade"),
+    (labelled("upgrade-done", ready=False), "the node is not Ready"),
+    (labelled("", ready=False), "the node is not Ready"),
+])
+def test_a_template_that_waits_for_a_node_names_it(node: NodeView, why: str) -> None:
+    pods = [on("n1", "new", ready=False), on("n2"), on("n3"), on("n4")]
+    assert waits_for(ROLLING, pods, REVISIONS, [node]) == f"{HELD} (n1: {why})"
+    one = [*pods[:2], on("n3", "new"), on("n4", "new")]
+    assert waits_for(msgspec.structs.replace(ROLLING, updated=3), one, REVISIONS, [node]) == (
+        f"1 of 4 pods has an older template, and waits for the one that is not ready (n1: {why})")
+
+
+def test_of_many_nodes_that_are_waited_for_the_first_are_named() -> None:
+    pods = [*(on(f"n{each}", "new", ready=False) for each in range(5)), on("n8"), on("n9")]
+    nodes = [NodeView(f"n{each}", ready=False) for each in range(5)]
+    many = msgspec.structs.replace(ROLLING, desired=7, updated=5, unavailable=5, max_unavailable="50%")
+    assert waits_for(many, pods, REVISIONS, nodes) == (
+        "2 of 7 pods have an older template, and wait for the 5 that are not ready (n0: the node is not Ready, n1: the node is "
+        "not Ready, n2: the node is not Ready and 2 more)")
+
+
+@pytest.mark.parametrize(("waiting", "waits"), [("CrashLoopBackOff", HELD), ("", "1 of 4 pods are unavailable")])
+def test_a_template_waits_for_a_pod_in_trouble_but_goes_on_after_one_that_starts(waiting: str, waits: str) -> None:
+    pods = [on("n1", "new", ready=False, waiting=waiting), on("n2"), on("n3"), on("n4")]
+    assert waits_for(ROLLING, pods, REVISIONS, [labelled("upgrade-done")]) == waits
+
+
+@pytest.mark.parametrize("changes", [
+    {"max_unavailable": "2"}, {"max_unavailable": "50%"}, {"on_delete": True}, {"updated": 4}, {"generation": 3}])
+def test_a_template_that_comes_to_other_nodes_waits_for_none(changes: dict[str, Any]) -> None:
+    pods = [on("n1", "new", ready=False), on("n2"), on("n3"), on("n4")]
+    daemon_set = msgspec.structs.replace(ROLLING, **changes)
+    assert "older template" not in waits_for(daemon_set, pods, REVISIONS, [labelled("pod-restart-required")])
 
 
 def test_missing_daemon_set() -> None:

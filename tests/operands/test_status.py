@@ -39,6 +39,16 @@ def test_operands_that_are_not_ready_are_named() -> None:
     }
 
 
+def test_what_waits_for_a_node_is_told_before_what_only_follows_from_that() -> None:
+    held = "d: 3 of 4 pods have an older template, and wait for the one that is not ready (n1: its driver is being upgraded)"
+    waiting = {f"state-{name}": f"{name}: 1 of 4 pods are unavailable" for name in "abc"} | {"state-d": held}
+    message = judged(waiting, has_nfd_labels=True, has_gpu_nodes=True).message
+    assert message.startswith(
+        "ClusterPolicy is not ready; states not ready: [state-a state-b state-c state-d]; "
+        f"state-d: {held}; state-a: a: 1 of 4 pods are unavailable; state-b: ")
+    assert "; state-c: " not in message
+
+
 def test_no_states_are_named_where_only_drivers_are_upgraded() -> None:
     verdict = judged({}, has_nfd_labels=True, has_gpu_nodes=True, upgrading=True)
     assert verdict.message == f"ClusterPolicy is not ready; {UPGRADING_MESSAGE}"

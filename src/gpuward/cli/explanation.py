@@ -39,6 +39,7 @@ from gpuward.operands.cluster import os_tag
 from gpuward.policy.refused import becomes, ending, refusal, refusals, unlisted
 from gpuward.report.kernels import NODE, told_of_kernel
 from gpuward.report.nodes import NOTHING_GOES_ON, NodeReport, node_reports
+from gpuward.report.operands import operand_reports, told_of_templates
 from gpuward.report.takenup import not_taken_up
 from gpuward.report.versions import loaded_version
 from gpuward.report.warned import (
@@ -103,6 +104,7 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
     bare = Explanation(node, picture.now, _policy(picture, upgrades, name),
                        notes=(*not_taken_up(picture.drivers), *told_of_lingering(picture.drivers, snapshot),
                               *([unknown] if unknown else ()),
+                              *told_of_templates(name, operand_reports(snapshot, picture.drivers)),
                               *(told_of_left(snapshot, name) if picture.active.view is None else ())))
     facts = next((facts for facts in gather(snapshot, upgrades) if facts.node.name == name), None)
     if facts is None:

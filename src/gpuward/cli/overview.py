@@ -182,7 +182,8 @@ def _operands(operands: Sequence[OperandReport], picture: Picture) -> list[tuple
     waiting = [one for one in waiting if one not in explained]
     but = ", apart from nodes that are being upgraded, or wait to be" if any(one.unplaced for one in explained) else (
         ", apart from nodes that are being upgraded" if explained else "")
-    hosts = [(f"{INDENT}{one.name} {one.ready}/{one.desired}  {one.waits}", "") for one in operands if one.awaits_users]
+    hosts = [(f"{INDENT}{one.name} {one.ready}/{one.desired}  {one.waits}", "") for one in operands
+             if one.awaits_users or (one.held_up is not None and one in explained)]
     if not waiting:
         return [(f"operands  all {len(operands)} ready{but}", ""), *hosts]
     ready = f"operands  {len(operands) - len(waiting)} of {len(operands)} ready{but}"
@@ -197,7 +198,8 @@ def _operands(operands: Sequence[OperandReport], picture: Picture) -> list[tuple
 
 def _why_waiting(one: OperandReport, picture: Picture) -> str:
     unmade = _unmade(one, picture)
-    return f"{one.stuck or one.waits}{unmade and f'; {unmade}'}"
+    held = f"{one.waits}; " if one.held_up is not None and one.stuck is not None else ""
+    return f"{held}{one.stuck or one.waits}{unmade and f'; {unmade}'}"
 
 
 def _unmade(one: OperandReport, picture: Picture) -> str:

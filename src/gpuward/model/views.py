@@ -212,6 +212,8 @@ class DaemonSetView(msgspec.Struct, frozen=True, gc=False):
     selector: Mapping[str, str] = {}
     owner: Owner | None = None
     on_delete: bool = False
+    max_unavailable: str = ""
+    """How many of its pods, or what share of them, may be away at once for a new template; empty where it does not say."""
     desired: int = 0
     updated: int = 0
     available: int = 0

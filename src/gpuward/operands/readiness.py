@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from gpuward.model.driver import is_newest, revisions_of
 from gpuward.model.taints import tolerated
 from gpuward.model.views import DaemonSetView, NodeView, PodView, RevisionView
+from gpuward.operands.held_up import held_up
 
 _PODS: Final = " pods "
+_HELD_UP: Final = " an older template, and wait"
 
 
 def daemonset_ready(daemon_set: DaemonSetView | None, pods: Iterable[PodView] = (),
-                    revisions: Iterable[RevisionView] = (), nodes: Iterable[NodeView] = ()) -> bool:
+                    revisions: Iterable[RevisionView] = (), nodes: Collection[NodeView] = ()) -> bool:
     """Tell whether every node that should run the DaemonSet runs its newest template; see `waits_for`."""
     return not waits_for(daemon_set, pods, revisions, nodes)
 
@@ -23,18 +25,25 @@ def about_pods(waits: str) -> bool:
     return _PODS in waits
 
 
+def about_templates(waits: str) -> bool:
+    """Tell whether a new template waits for pods that are not ready: nothing else says why it does not come."""
+    return _HELD_UP in waits
+
+
 def waits_for(daemon_set: DaemonSetView | None, pods: Iterable[PodView] = (),
-              revisions: Iterable[RevisionView] = (), nodes: Iterable[NodeView] = ()) -> str:
+              revisions: Iterable[RevisionView] = (), nodes: Collection[NodeView] = ()) -> str:
     """Return what a DaemonSet waits for, empty when it is ready.
 
     A DaemonSet that no node wants is ready once its controller has said so. `pods` and `revisions` matter only to one that is
-    updated OnDelete, whose own status says nothing about which template its pods have; they may include those of others. What is
+    updated OnDelete, whose own status says nothing about which template its pods have, and to one whose new template waits for
+    pods that are not ready; they may include those of others. What is
     counted lags behind the labels of `nodes`: one that has just been labelled must not pass for one that is served.
     """
-    return _counted_pods(daemon_set, pods, revisions) or _uncounted(daemon_set, nodes)
+    return _counted_pods(daemon_set, pods, revisions, nodes) or _uncounted(daemon_set, nodes)
 
 
-def _counted_pods(daemon_set: DaemonSetView | None, pods: Iterable[PodView], revisions: Iterable[RevisionView]) -> str:
+def _counted_pods(daemon_set: DaemonSetView | None, pods: Iterable[PodView], revisions: Iterable[RevisionView],
+                  nodes: Collection[NodeView]) -> str:
     if daemon_set is None:
         return "the DaemonSet does not exist"
     if not daemon_set.settled:
@@ -42,7 +51,8 @@ def _counted_pods(daemon_set: DaemonSetView | None, pods: Iterable[PodView], rev
     if daemon_set.desired == 0:
         return ""
     if daemon_set.unavailable:
-        return f"{daemon_set.unavailable} of {daemon_set.desired} pods are unavailable"
+        held = held_up(daemon_set, pods, revisions, nodes)
+        return str(held) if held is not None else f"{daemon_set.unavailable} of {daemon_set.desired} pods are unavailable"
     if daemon_set.on_delete:
         return _newest_everywhere(daemon_set, pods, revisions)
     if daemon_set.updated != daemon_set.desired:
@@ -52,7 +62,7 @@ def _counted_pods(daemon_set: DaemonSetView | None, pods: Iterable[PodView], rev
     return ""
 
 
-def _uncounted(daemon_set: DaemonSetView | None, nodes: Iterable[NodeView]) -> str:
+def _uncounted(daemon_set: DaemonSetView | None, nodes: Collection[NodeView]) -> str:
     if daemon_set is None or (tolerations := daemon_set.tolerations) is None:
         return ""
     wanted = list(nodes)

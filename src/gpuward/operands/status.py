@@ -12,7 +12,7 @@ import msgspec
 from gpuward.errors import PolicyError
 from gpuward.labels.discovery import how_to_label
 from gpuward.model.listing import MOST_NAMED, listed
-from gpuward.operands.readiness import about_pods
+from gpuward.operands.readiness import about_pods, about_templates
 from gpuward.operands.rollout import CONDITION as ROLLOUT
 from gpuward.operands.rollout import Rollout
 from gpuward.policy.unmade import FAILED_MESSAGE, NOT_FOLLOWED
@@ -59,15 +59,17 @@ def judged(unready: Mapping[str, str], *, has_nfd_labels: bool, has_gpu_nodes: b
            lacking: Sequence[str] = ()) -> Verdict:
     """Return the verdict on states of which some are not ready; `upgrading` is for nodes that NVIDIADrivers own.
 
-    The message begins as NVIDIA's, with the states' names; then it says what the first of them wait for, and names objects that
-    are `lacking`, since whoever deleted them, or keeps them from being made, has to know.
+    The message begins as NVIDIA's, with the states' names; then it says what the first of them wait for, those before
+    others whose new template waits for pods that are not ready, and names objects that are `lacking`, since whoever deleted them,
+    or keeps them from being made, has to know.
     """
     waiting = " ".join(unready)
     if waiting or upgrading:
         message = "ClusterPolicy is not ready" + (f"; states not ready: [{waiting}]" if waiting else "")
         message += f"; {UPGRADING_MESSAGE}" if upgrading else ""
         message += f"; {missing(lacking)}" if lacking else ""
-        message += "".join(f"; {state}: {why}" for state, why in list(unready.items())[:MOST_NAMED] if about_pods(why))
+        first = sorted(unready.items(), key=lambda one: not about_templates(one[1]))
+        message += "".join(f"; {state}: {why}" for state, why in first[:MOST_NAMED] if about_pods(why))
         return Verdict("notReady", "OperandNotReady", message, ready=False)
     if not has_nfd_labels:
         return Verdict("ready", "NFDLabelsMissing", NO_NFD_MESSAGE, ready=True)

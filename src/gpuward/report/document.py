@@ -52,7 +52,8 @@ def _operand(report: OperandReport, under_way: Set[str], waiting: Set[str]) -> d
     stuck = report.stuck
     return {
         "name": report.name, "daemonSets": list(report.daemonsets), "ready": report.ready, "desired": report.desired,
-        "waitsFor": report.waits or None, "explainedByUpgrade": bool(report.waits) and report.is_explained_by(under_way, waiting),
+        "waitsFor": report.waits or None, "newTemplateWaits": report.held_up is not None,
+        "explainedByUpgrade": bool(report.waits) and report.is_explained_by(under_way, waiting),
         "stuck": {"pod": stuck.pod, "node": stuck.node, "container": stuck.container, "reason": stuck.why} if stuck else None,
     }
 

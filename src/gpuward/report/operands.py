@@ -10,6 +10,7 @@ from gpuward import names
 from gpuward.labels.discovery import has_gpu
 from gpuward.model.driver import driver_daemonsets, is_hosts_daemonset, is_newest, revisions_of
 from gpuward.model.hosts import told_of_use
+from gpuward.model.listing import MOST_NAMED, all_of, listed
 from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
@@ -17,6 +18,7 @@ from gpuward.model.stuck import StuckPod, stuck_pod
 from gpuward.model.views import DaemonSetView, NodeView, PodView
 from gpuward.model.workloads import is_for_virtual_machines
 from gpuward.operands.facts import ClusterFacts, Context
+from gpuward.operands.held_up import HeldUp, held_up
 from gpuward.operands.readiness import waits_for
 from gpuward.operands.render import OPERANDS, OperandModule
 from gpuward.policy.activedriver import ActiveDriver
@@ -52,6 +54,8 @@ class OperandReport(msgspec.Struct, frozen=True):
     """The nodes for which pods are made that have no place there yet."""
     missing: int = 0
     """Pods that are not there."""
+    held_up: HeldUp | None = None
+    """What its new template waits for, where that comes to no further node meanwhile."""
     unserved: int = 0
     """The nodes of an NVIDIADriver none of which is one for its type of driver."""
 
@@ -92,6 +96,19 @@ def operand_reports(snapshot: Snapshot, policies: PoliciesInForce) -> list[Opera
     pods = _by_owner(snapshot)
     found = [_report(_name(operand), _named(operand, ctx), snapshot, pods) for operand in wanted]
     return [*_drivers(snapshot, policies, pods), *(one for one in found if one is not None)]
+
+
+def told_of_templates(node: str, reports: Iterable[OperandReport]) -> Iterator[str]:
+    """Say of a node which operands have an older template there, and what the new one waits for, or that it is waited for."""
+    held: dict[str, list[str]] = {}
+    for one in reports:
+        if (up := one.held_up) is not None and node in up.awaited:
+            where = listed(up.older, MOST_NAMED)
+            held.setdefault(f"its new template waits for the pod here, and has not come to {where}", []).append(one.name)
+        elif up is not None and node in up.older:
+            pods = "that" if len(up.awaited) == 1 else "those"
+            held.setdefault(f"the pod here has an older template: the new one waits for {pods} on {up.told}", []).append(one.name)
+    yield from (f"{all_of(operands)}: {told}" for told, operands in held.items())
 
 
 def moving_nodes(plan: Plan) -> tuple[Set[str], Set[str]]:
@@ -205,7 +222,8 @@ def _sum(name: str, daemonsets: Sequence[DaemonSetView], snapshot: Snapshot, pod
     desired = sum(max(ds.desired, sum(pod.is_owned_by(ds.uid) and not pod.deleting for pod in own)) for ds in daemonsets)
     ready = sum(pod.ready and not pod.deleting for pod in own)
     told = (waits_for(ds, own, snapshot.revisions, snapshot.nodes.values()) for ds in daemonsets)
-    waits = next(filter(None, told), "")
+    held = next(filter(None, (held_up(ds, own, snapshot.revisions, snapshot.nodes.values()) for ds in daemonsets)), None)
+    waits = str(held) if held is not None else next(filter(None, told), "")
     older = sum(older_pods(ds, own, snapshot) for ds in daemonsets if ds.on_delete)
     if older and ready >= desired:
         used = "".join(told_of_use(ds, snapshot) for ds in daemonsets if ds.name in _STAY_IN_USE)
@@ -215,7 +233,7 @@ def _sum(name: str, daemonsets: Sequence[DaemonSetView], snapshot: Snapshot, pod
     return OperandReport(
         name, tuple(ds.name for ds in daemonsets), ready, desired, waits,
         stuck_pod(_as_heard_of(own, snapshot)) if ready < desired else None, older, tuple(sorted(unready)),
-        tuple(sorted(unplaced)), max(0, desired - len(own)),
+        tuple(sorted(unplaced)), max(0, desired - len(own)), held,
     )
 
 

@@ -25,8 +25,13 @@ class _Template(msgspec.Struct):
     spec: WirePodSpec = msgspec.field(default_factory=WirePodSpec)
 
 
-class _Strategy(msgspec.Struct):
+class _Rolling(msgspec.Struct, rename="camel"):
+    max_unavailable: int | str = ""
+
+
+class _Strategy(msgspec.Struct, rename="camel"):
     type: str = "RollingUpdate"
+    rolling_update: _Rolling | None = None
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -99,6 +104,7 @@ def daemonset_view(raw: bytes | msgspec.Raw) -> DaemonSetView:
         selector=ds.spec.selector.match_labels or {},
         owner=meta.controller,
         on_delete=ds.spec.update_strategy.type == "OnDelete",
+        max_unavailable=str(rolling.max_unavailable) if (rolling := ds.spec.update_strategy.rolling_update) is not None else "",
         desired=status.desired_number_scheduled,
         updated=status.updated_number_scheduled,
         available=status.number_available,
