@@ -17,7 +17,7 @@ from kubesandbox.sim.objects import is_ready
 from kubesandbox.store import Event
 from tests.journeys.looking import condition_of, explanation_of, obey, status_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
-from tests.journeys.test_nvidiadriver import driver_pods, make, nvidia_driver, set_driver, with_pools
+from tests.journeys.test_nvidiadriver import driver_pods, label_pools, make, nvidia_driver, set_driver, with_pools
 from tests.journeys.test_removed import DEFAULT, MODES, NVIDIADRIVER, installed, remove
 from tests.journeys.test_rolloutpolicy import apply, edit, status
 from tests.journeys.test_waves import abort
@@ -308,6 +308,24 @@ async def test_domains_span_pools_of_several_nvidiadrivers(stage: Stage) -> None
         await set_driver(stage, name, {"version": NEW})
     await stage.until(lambda: all(stage.driver(node) == NEW and stage.state(node) == State.DONE for node in RACKS), within=7200)
     assert seen.nodes == {"a": 1, "b": 1}
+
+
+@on_stage(gpu_nodes=6)
+async def test_a_node_that_is_out_of_service_counts_where_its_nvidiadriver_has_upgrades_off(stage: Stage) -> None:
+    policy = {**WIDE, "autoUpgrade": True}
+    await racked(stage)
+    await label_pools(stage, a="gpu-1 gpu-2 gpu-3", b="gpu-4 gpu-5 gpu-6")
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, nvidia_driver("a", policy), nvidia_driver("b", {**policy, "autoUpgrade": False}))
+    await stage.until(lambda: stage.policy_status().get("state") == "ready" and stage.drivers() == [OLD], within=3600)
+    await apply(stage, domains={"key": RACK})
+    await stage.cordon("gpu-4")
+    await stage.rest(30)
+    await set_driver(stage, "a", {"version": NEW})
+    await stage.until(lambda: all(stage.driver(node) == NEW and stage.state(node) == State.DONE for node in ("gpu-1", "gpu-3")))
+    assert (stage.driver("gpu-2"), stage.hold("gpu-2")) == (OLD, Reason.DOMAIN_BROKEN)
+    await stage.cordon("gpu-4", False)
+    await stage.until(lambda: stage.driver("gpu-2") == NEW)
 
 
 @on_stage(gpu_nodes=3, upgrade=WIDE)

@@ -121,7 +121,8 @@ def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Decisi
     if policy.auto_upgrade:
         fleet = fleet.under(snapshot.budgets, (node.before for node in nodes if node.standing.in_progress), memory.coverage)
         fleet = replace(fleet, gangs=gang_use([node.before for node in nodes], snapshot.unsettled | granted, policy, now))
-        fleet = replace(fleet, domains=domain_use(snapshot, nodes, fleet, policy, granted))
+    # Where upgrades are off nodes may be out of service all the same, and those of other policies share domains with them.
+    fleet = replace(fleet, domains=domain_use(snapshot, nodes, fleet, policy, granted))
     return Survey(policy, nodes, fleet, granted, memory.holding)
 
 
