@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from gpuward import names
 from gpuward.kube import resources
+from gpuward.model.states import State
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
+from kubesandbox.builders import deployment
 from tests.journeys.stage import NEW, Stage, on_stage
-from tests.journeys.test_gangs import Alike, Evictions
-from tests.journeys.test_nvidiadriver import nvidia_driver, set_driver, with_pools
+from tests.journeys.test_gangs import Alike, Evictions, gang_template
+from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver, set_driver, with_pools
 from tests.journeys.test_rolloutpolicy import apply
 
 
@@ -36,3 +38,37 @@ async def test_nodes_of_another_nvidiadriver_with_pods_of_the_gang_are_given_not
     await stage.until(lambda: all(each.seen for each in seen), within=1200)
     (first, _), (second, _) = (next(iter(each.seen.values())) for each in seen)
     assert abs(first - second) < 5
+
+
+@on_stage(gpu_nodes=4, kind=Alike)
+async def test_a_gang_whose_part_in_each_pool_leaves_at_once_is_spared_by_both(stage: Stage) -> None:
+    limits = {"autoUpgrade": True, "maxParallelUpgrades": 1, "maxUnavailable": 1}
+    await label_pools(stage, a="gpu-1 gpu-2", b="gpu-3 gpu-4")
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, nvidia_driver("a", limits), nvidia_driver("b", limits))
+    await stage.installed()
+    for pool in ("a", "b"):
+        template = gang_template()
+        template["metadata"]["labels"]["app"] = f"train-{pool}"
+        template["spec"]["nodeSelector"] = {"pool": pool}
+        stage.sandbox.apply(deployment(f"train-{pool}", WORKLOAD_NAMESPACE, 1, template))
+
+    def at() -> list[str]:
+        return sorted(pod["spec"]["nodeName"] for pod in stage.workload_pods() if pod["spec"].get("nodeName"))
+
+    await stage.until(lambda: len(at()) == 2)
+    left = at()
+    others = sorted(stage.states().keys() - set(left))
+    for node in others:
+        await stage.label(node, names.UPGRADE_SKIP, "true")
+    seen = [Evictions(stage, f"train-{pool}") for pool in ("a", "b")]
+    await apply(stage, gangs={})
+    await stage.rest(10)
+    for name in ("a", "b"):
+        await set_driver(stage, name, {"version": NEW})
+    await stage.until(lambda: at() == others and all(stage.state(node) == State.DONE for node in left), within=1800)
+    for node in others:
+        await stage.label(node, names.UPGRADE_SKIP, None)
+    await stage.rest(3600)
+    assert [stage.hold(node) for node in others] == ["GangSpared"] * 2
+    assert [len(each.seen) for each in seen] == [1, 1], "each pool has room for its part of it, so that it leaves once"

@@ -35,6 +35,7 @@ from gpuward.upgrade.estimating import estimate, likely_seconds, samples_of
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import Fleet, fleet_of, moved_away
 from gpuward.upgrade.fleet_gates import just_changed
+from gpuward.upgrade.gang_gate import with_parted
 from gpuward.upgrade.gang_sets import GangSets, has_a_place
 from gpuward.upgrade.gangs import gang_use, gangs_to_remember
 from gpuward.upgrade.holding import Holding
@@ -120,7 +121,8 @@ def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Decisi
         fleet = replace(fleet, differs=what_differs(nodes, waves.places, policy))
     if policy.auto_upgrade:
         fleet = fleet.under(snapshot.budgets, (node.before for node in nodes if node.standing.in_progress), memory.coverage)
-        fleet = replace(fleet, gangs=gang_use([node.before for node in nodes], snapshot.unsettled | granted, policy, now))
+        gangs = gang_use([node.before for node in nodes], snapshot.unsettled | granted, policy, now)
+        fleet = replace(fleet, gangs=with_parted(gangs, fleet, policy))
     # Where upgrades are off nodes may be out of service all the same, and those of other policies share domains with them.
     fleet = replace(fleet, domains=domain_use(snapshot, nodes, fleet, policy, granted))
     return Survey(policy, nodes, fleet, granted, memory.holding)

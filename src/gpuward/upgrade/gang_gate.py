@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from gpuward.model.gangs import GangSpared
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.upgrade.fleet import Candidate, Fleet
-from gpuward.upgrade.gangs import pods_by_gang
+from gpuward.upgrade.gangs import GangUse, pods_by_gang
 
 
 def most_at_once(fleet: Fleet, policy: UpgradePolicy) -> int:
     """Return how many nodes NVIDIA's limits let go at once at most."""
     unavailable = policy.max_unavailable.of(fleet.total)
     return min(unavailable, policy.max_parallel_upgrades) if policy.max_parallel_upgrades else unavailable
+
+
+def with_parted(use: GangUse, fleet: Fleet, policy: UpgradePolicy) -> GangUse:
+    """Return how gangs stand with those that have more nodes than NVIDIA's limits, or those of a wave, ever let go at once."""
+    most, limits = most_at_once(fleet, policy), [
+        (gate.members, gate.wave.max_unavailable.of(len(gate.members)))
+        for gate in fleet.waves.gates if gate.wave.max_unavailable is not None]
+    parted = {gang for gang, size in use.sizes.items() if size > most}
+    parted |= {gang for gang, nodes in use.nodes.items() if any(len(nodes & members) > limit for members, limit in limits)}
+    return msgspec.structs.replace(use, parted=frozenset(parted)) if parted else use
 
 
 def gang_spared(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
@@ -26,7 +38,7 @@ def gang_spared(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | 
         return None
     found: GangSpared | None = None
     for gang, pods in pods_by_gang(node).items():
-        if fleet.gangs.sizes.get(gang, 0) > most_at_once(fleet, policy):
+        if fleet.gangs.goes_in_parts(gang, policy.rollout.domains):
             continue
         for pod in pods:
             left = fleet.gangs.left_before(gang, pod)

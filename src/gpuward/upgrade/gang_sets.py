@@ -26,7 +26,7 @@ from gpuward.upgrade.notice_gate import held_by_notice
 _WITH_AN_END: Final = frozenset({
     Reason.TEMPLATE_SETTLING, Reason.IDLE_AWAITED, Reason.IMAGE_NOT_STAGED, Reason.NOTICE_GIVEN})
 """What a node may wait for that is waited for with it."""
-GangTurn = tuple[bool, bool, bool, float, int, int, str, Turn]
+GangTurn = tuple[int, bool, bool, float, int, int, str, Turn]
 
 
 def has_a_place(hold: Hold) -> bool:
@@ -78,25 +78,27 @@ class GangSets:
             if not found:
                 continue
             self._gangs[name] = found
-            self._staying[name] = [gang for gang, pods in found.items()
-                                   if (left := use.left.get(gang)) is None or any(map(left.since, pods))]
+            self._staying[name] = [gang for gang, pods in found.items() if (left := use.left.get(gang)) is None or (
+                any(map(left.since, pods)) and not use.goes_in_parts(gang, self._policy.rollout.domains))]
             if judged.hold is None and judged.before.refused is None:
                 for gang in self._staying[name]:
                     self._sharing[gang][name] = judged
 
     def turn(self, judged: NodeDecision) -> GangTurn | Turn:
         """Return the sort key of a node: first those whose gangs are leaving already, or are about to elsewhere, then those
-        alone and small gangs; last those whose gangs had to leave before, and had time since.
+        alone and small gangs; last those whose gangs had to leave before, and had time since, but for what goes in parts.
         """
         if self._policy.rollout.gangs is None:
             return judged.turn
         gangs, use = self._gangs.get(judged.before.node.name, {}), self._fleets.of(self._policy).gangs
-        found = [(use.left[gang], pods) for gang, pods in gangs.items() if gang in use.left]
-        back = any(each.since(pod) for each, pods in found for pod in pods)
+        found = [gang for gang in gangs if gang in use.left]
+        here = [gang for gang in found if any(map(use.left[gang].since, gangs[gang]))]
+        back = not all(use.goes_in_parts(gang, self._policy.rollout.domains) for gang in here)
         follows = not back and (bool(found) or not use.announced.isdisjoint(gangs))
         size, gang = max(((len(self._sharing.get(gang, ())), gang) for gang in gangs), default=(0, ""))
         lacking, again, started, attempts = judged.turn[:4]
-        return not follows, lacking, again, started, attempts, 1 << 30 if back else max(size - 1, 0), gang, judged.turn
+        first, little = int(bool(here)) if follows else 2, 1 << 30 if back else max(size - 1, 0)
+        return first, lacking, again, started, attempts, little, gang, judged.turn
 
     def in_order(self, queue: Sequence[NodeDecision]) -> Iterator[NodeDecision]:
         """Yield the nodes of a queue; where one starts, the others of its set come next, so that no other takes their places."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from math import floor
+from typing import Final
 
 import msgspec
 
+from gpuward.model.domains import DomainMode, DomainSettings, domains_of
 from gpuward.model.gangs import LargeGang
 from gpuward.model.notice import notice_of
 from gpuward.model.policy import UpgradePolicy
@@ -18,6 +20,7 @@ from gpuward.upgrade.facts import NodeFacts
 
 MOST_REMEMBERED = 20
 """Gangs that the record of a node names: those that had to leave it last."""
+_WAITING: Final = frozenset({State.UPGRADE_REQUIRED, State.FAILED})
 
 
 class GangLeft(msgspec.Struct, frozen=True, order=True):
@@ -35,7 +38,13 @@ class GangUse(msgspec.Struct, frozen=True):
     """Hold how the gangs of the cluster stand; nothing of it where nodes start one by one."""
 
     sizes: Mapping[str, int] = {}
-    """On how many nodes each has pods."""
+    """On how many nodes of the policy each has pods."""
+    nodes: Mapping[str, frozenset[str]] = {}
+    """Those of these nodes that each has to leave, or had to leave before it came back."""
+    domains: Mapping[str, Counter[str]] = {}
+    """How many such nodes there are in each domain, by gang."""
+    parted: frozenset[str] = frozenset()
+    """Those that limits of a policy never let leave its nodes at once."""
     leaving: Mapping[str, int] = {}
     """How many nodes are under way from which each has gone."""
     left: Mapping[str, GangLeft] = {}
@@ -51,15 +60,23 @@ class GangUse(msgspec.Struct, frozen=True):
 
     def with_others(self, others: Iterable[GangUse]) -> GangUse:
         """Return it with what nodes of other policies know of the same gangs."""
-        sizes, leaving, left, begun = Counter(self.sizes), Counter(self.leaving), dict(self.left), dict(self.begun)
-        leaves = dict(self.leaves)
+        left, begun, leaves = dict(self.left), dict(self.begun), dict(self.leaves)
+        domains, parted = dict(self.domains), set(self.parted)
         for other in others:
-            sizes.update(other.sizes)
-            leaving.update(other.leaving)
+            domains |= {gang: domains.get(gang, Counter()) + found for gang, found in other.domains.items()}
+            parted |= other.parted
             left |= {gang: max(found, left.get(gang, found)) for gang, found in other.left.items()}
             leaves |= {gang: (*leaves.get(gang, ()), *found) for gang, found in other.leaves.items()}
             begun |= other.begun
-        return msgspec.structs.replace(self, sizes=sizes, leaving=leaving, left=left, leaves=leaves, begun=begun)
+        return msgspec.structs.replace(
+            self, left=left, leaves=leaves, begun=begun, domains=domains, parted=frozenset(parted))
+
+    def goes_in_parts(self, gang: str, settings: DomainSettings | None) -> bool:
+        """Tell whether a gang can never leave all of its nodes at once: no limit is widened for it."""
+        found = self.domains.get(gang)
+        if gang in self.parted or settings is None or not found:
+            return gang in self.parted
+        return (len(found) if settings.mode is DomainMode.WHOLE else max(found.values())) > settings.max
 
     def admitted(self, node: NodeFacts, now: float, *, announced: bool = False) -> GangUse:
         """Return it with one more node under way: what has pods there leaves, and none that is seen came since. From one that
@@ -106,20 +123,25 @@ def gang_use(nodes: Sequence[NodeFacts], doubtful: Set[str], policy: UpgradePoli
     """Return how the gangs stand by the nodes of a policy."""
     if policy.rollout.gangs is None:
         return NO_GANGS
-    sizes, leaving = Counter[str](), Counter[str]()
+    sizes, leaving, key = Counter[str](), Counter[str](), policy.rollout.domains.key if policy.rollout.domains else ""
+    members, domains = defaultdict[str, set[str]](set), defaultdict[str, Counter[str]](Counter)
     leaves = defaultdict[str, list[GangLeft]](list)
     begun = dict.fromkeys(doubtful, now)
     for node in nodes:
-        there = {pod.gang for pod in node.to_evict.pods if pod.gang and not (pod.finished or pod.deleting)}
-        sizes.update(there)
+        here = {pod.gang for pod in node.to_evict.pods if pod.gang and not (pod.finished or pod.deleting)}
+        sizes.update(here)
         if node.state in IN_PROGRESS:
             begun[node.node.name] = node.record.started
-            leaving.update({gang for gang, _ in node.record.gangs} - there)
-        for gang, at in _had_to_leave(node):
+            leaving.update({gang for gang, _ in node.record.gangs} - here)
+        for gang, at in (had := dict(_had_to_leave(node))).items():
             leaves[gang].append(GangLeft(at, node.node.name))
+        for gang in here if node.state in _WAITING else here & had.keys():
+            members[gang].add(node.node.name)
+            domains[gang].update(domains_of(node.node, node.record, key) if key else ())
     noticed = {} if policy.rollout.notice is None else _last_notices(nodes, now)
     left = {gang: max(found) for gang, found in leaves.items()}
-    return GangUse(sizes, leaving, left, leaves, begun, noticed=noticed)
+    there = {gang: frozenset(found) for gang, found in members.items()}
+    return GangUse(sizes, there, domains, leaving=leaving, left=left, leaves=leaves, begun=begun, noticed=noticed)
 
 
 def _last_notices(nodes: Iterable[NodeFacts], now: float) -> dict[str, float]:
