@@ -123,8 +123,8 @@ def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Decisi
         fleet = fleet.under(snapshot.budgets, (node.before for node in nodes if node.standing.in_progress), memory.coverage)
         gangs = gang_use([node.before for node in nodes], snapshot.unsettled | granted, policy, now)
         fleet = replace(fleet, gangs=with_parted(gangs, fleet, policy))
-    # Where upgrades are off nodes may be out of service all the same, and those of other policies share domains with them.
-    fleet = replace(fleet, domains=domain_use(snapshot, nodes, fleet, policy, granted))
+    if policy.auto_upgrade or not (policy.unowned or policy.absent):  # nodes of a rollout that is off share domains with others
+        fleet = replace(fleet, domains=domain_use(snapshot, nodes, fleet, policy, granted))
     return Survey(policy, nodes, fleet, granted, memory.holding)
 
 
