@@ -59,13 +59,23 @@ def test_a_driver_has_half_an_hour_to_come_and_then_its_node_fails_and_says_what
 @pytest.mark.parametrize("state", [RESTART, VALIDATION])
 @pytest.mark.parametrize("failed", [None, RESTART])
 def test_a_node_that_got_another_driver_on_the_way_fails_with_that(state: State, failed: State | None) -> None:
-    """It was sent to 555, which failed before, and has a pod of 560 by now: it has failed once with that."""
-    on_its_way = under_way(state, target="555", failed=failed)
-    answer = ask(on_its_way, driver_pod(driver="560", created=NOW - 30, ready=state is VALIDATION), now=ADMITTED + 1800)
+    """It was sent to 555, which failed before, and has a pod of 560 by now: that has all of its time, and failed once."""
+    on_its_way, created = under_way(state, target="555", failed=failed), ADMITTED + 300
+    late = driver_pod(driver="560", created=created, ready=state is VALIDATION)
+    seconds = 1800 if state is RESTART else 600
+    waiting = ask(on_its_way, late, now=created + seconds - 0.1)
+    assert (waiting.state, waiting.hold.until) == (state, created + seconds)
+    answer = ask(on_its_way, late, now=created + seconds)
     assert (answer.state, answer.record.target, answer.patch.unschedulable) == (State.FAILED, "560", None)
     assert answer.failure is not None
     assert (answer.failure.state, answer.failure.attempts) == (state, 1)
     assert answer.reason is Reason.RETRY_LATER
+
+
+def test_pods_of_another_driver_that_come_again_and_again_have_their_time_once() -> None:
+    late = driver_pod(driver="560", created=ADMITTED + 3000, ready=False)
+    assert ask(under_way(RESTART, target="555"), late, now=ADMITTED + 3599.9).hold.until == ADMITTED + 3600
+    assert ask(under_way(RESTART, target="555"), late, now=ADMITTED + 3600).state is State.FAILED
 
 
 def test_a_node_that_fails_before_it_got_another_driver_begins_anew_and_says_what_it_failed_in() -> None:

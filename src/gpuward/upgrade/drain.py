@@ -178,7 +178,7 @@ def fail(
         failure=_for_pods(_failure(node, cause, now), node, pods),
         uncordon=ours and undisturbed and not is_in_doubt(node),
         events=events,
-        target=node.target if _got_another(node) else "",
+        target=node.target if got_another(node) else "",
     )
 
 
@@ -194,7 +194,7 @@ def _for_pods(failure: Failure, node: NodeFacts, pods: Sequence[PodView]) -> Fai
 
 def _failure(node: NodeFacts, cause: str, now: float) -> Failure:
     # What failed before with another driver says nothing of this one.
-    before = None if _got_another(node) else node.record.failure
+    before = None if got_another(node) else node.record.failure
     driver = node.driver.uid if node.driver else ""
     failure = Failure(node.state, cause[:CAUSE_LENGTH], now, driver=driver, begun=node.record.started, untried=_is_untried(node))
     if before is None:
@@ -204,7 +204,7 @@ def _failure(node: NodeFacts, cause: str, now: float) -> Failure:
         untried=failure.untried and before.untried)
 
 
-def _got_another(node: NodeFacts) -> bool:
+def got_another(node: NodeFacts) -> bool:
     """Tell whether a node under way was given the pod of another driver than the one that it was sent to: another template, or
     the DaemonSet of another owner.
     """

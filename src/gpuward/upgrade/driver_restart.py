@@ -19,7 +19,7 @@ from gpuward.model.removal import NO_DRIVER
 from gpuward.model.states import State
 from gpuward.model.views import PodView
 from gpuward.model.waits import OperandPod, Plain, TwoDriverPods
-from gpuward.upgrade.drain import fail
+from gpuward.upgrade.drain import fail, got_another
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.plugin_first import about_to_be_refused, plugin_first
 from gpuward.upgrade.recovery import replacement_refusal
@@ -105,8 +105,15 @@ def _awaited(node: NodeFacts) -> Hold:
 
 
 def _deadline(node: NodeFacts, policy: UpgradePolicy) -> float | None:
-    seconds = policy.rollout.deadline(node.state)
-    return node.record.since + seconds if seconds else None
+    """Return when the time of a node in its state is up. The pod of another driver than the one that it was sent to has all of it,
+    but no pod that somebody deletes again and again has it for ever.
+    """
+    seconds, since = policy.rollout.deadline(node.state), node.record.since
+    if not seconds:
+        return None
+    if node.driver is None or not got_another(node):
+        return since + seconds
+    return min(max(since, node.driver.created), since + seconds) + seconds
 
 
 def _replacement(node: NodeFacts) -> tuple[DeletePod | PatchNode, ...]:
