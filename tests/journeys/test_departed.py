@@ -11,11 +11,13 @@ from gpuward.cli.pause import pause_rollouts
 from gpuward.errors import GpuwardError, ServerError
 from gpuward.kube import resources
 from gpuward.model.states import State
+from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.messages import Answer, Request, Stream, refusal
+from kubesandbox.store import Event
 from tests.cli.verbs import said
 from tests.journeys.stage import OLD, Stage, on_stage
 from tests.journeys.test_moves import uids, with_workloads
-from tests.journeys.test_nvidiadriver import driver_pods, label_pools, make, nvidia_driver, set_driver
+from tests.journeys.test_nvidiadriver import ALL_AT_ONCE, driver_pods, label_pools, make, nvidia_driver, set_driver
 from tests.journeys.test_removed import DEFAULT, NVIDIADRIVER, installed, remove
 from tests.journeys.test_waves import abort
 
@@ -71,3 +73,43 @@ def test_a_pause_holds_that_could_not_be_noted_before_the_deletion(another: bool
             await stage.restart_operator()
 
     scenario()
+
+
+@pytest.mark.parametrize("name", [DEFAULT, "other"])
+@pytest.mark.parametrize("gap", [1.0, 25.0])
+def test_one_that_is_made_again_within_moments_empties_no_node_for_that(name: str, gap: float) -> None:
+    """Under the same name no driver is another one; under another each node is emptied once, as it goes over."""
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+        await make(stage, nvidia_driver(DEFAULT, ALL_AT_ONCE, default=True))
+        await stage.installed()
+        watcher = await with_workloads(stage)
+        before, gone = uids(stage), [0]
+
+        def count(event: Event) -> None:
+            gone[0] += event.type == "DELETED" and event.obj["metadata"]["namespace"] == WORKLOAD_NAMESPACE
+
+        stage.sandbox.store.subscribe(count, "pods")
+        await stage.user.delete(resources.NVIDIA_DRIVERS, DEFAULT)
+        await stage.rest(gap)
+        assert (gone[0], stage.cordons()) == (0, [])
+        await make(stage, nvidia_driver(name, ALL_AT_ONCE, default=True))
+        await stage.rest(60)
+        await stage.until(lambda: stage.all_are(State.DONE) and not stage.cordons())
+        assert (watcher.torn, stage.drivers(), gone[0]) == ([], [OLD], 0 if name == DEFAULT else 2)
+        assert (uids(stage) == before) is (name == DEFAULT)
+
+    scenario()
+
+
+@on_stage(gpu_nodes=2)
+async def test_one_that_is_not_made_again_loses_its_drivers_also_after_a_restart(stage: Stage) -> None:
+    await installed(stage, NVIDIADRIVER, out=1)
+    await remove(stage, NVIDIADRIVER)
+    await stage.rest(20)
+    assert stage.hold("gpu-1") == "DeletionUnseen"
+    await stage.restart_operator()
+    await stage.rest(20)
+    assert [len(driver_pods(stage, node)) for node in ("gpu-1", "gpu-2")] == [1, 1]
+    await stage.until(lambda: not driver_pods(stage))

@@ -232,10 +232,11 @@ ADVICE: Final[dict[Reason, Advice]] = {
         Act.NO, "As many nodes are under way as `maxParallelUpgrades` allows. The node has its turn after others.",
         "Nothing. If it goes too slowly, raise the limit; see why those under way take long."),
     Reason.DELETION_UNSEEN: Advice(
-        Act.YES, "The NVIDIADriver of this node is deleted. Whether its drivers are to go, or were left behind "
-        "(`--cascade=orphan`), is told by the roles that it owned, and the operator cannot list roles. Its drivers run on.",
-        "Give the operator the right to list and watch `roles.rbac.authorization.k8s.io` in its namespace. To keep the drivers, "
-        "or to have others, create an NVIDIADriver of the name."),
+        Act.YES, "The NVIDIADriver of this node is deleted. Its drivers run on for half a minute, so that one that is made again "
+        "costs nothing. After that the reason stays where the operator cannot list roles: whether the drivers are to go, or were "
+        "left behind (`--cascade=orphan`), is told by the roles that the NVIDIADriver owned.",
+        "To keep the drivers, or to have others, create an NVIDIADriver of the name. Where the reason says that roles cannot be "
+        "listed, give the operator the right to list and watch `roles.rbac.authorization.k8s.io` in its namespace."),
     Reason.MAINTENANCE_AWAITED: Advice(
         Act.NO, "`interop.nodeMaintenance` of the RolloutPolicy has a maintenance operator asked before pods are evicted. The "
         "node is cordoned, its pods run on, and it goes on once that operator has the NodeMaintenance ready: it lets only so "

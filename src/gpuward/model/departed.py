@@ -83,7 +83,7 @@ def unseen_departures(snapshot: Snapshot) -> dict[str, str]:
             continue
         name, how = ds.node_selector.get(names.DRIVER_OWNER, ""), departure(ds, snapshot)
         if how is Departure.REMOVED and not ds.drivers_go:
-            found[name] = f"DaemonSet {ds.name} has yet to be noted as one whose drivers go"
+            found[name] = f"DaemonSet {ds.name} is noted as one whose drivers go half a minute after its NVIDIADriver went"
         elif how is Departure.UNKNOWN and unlisted is not None and ds.owner is None and name not in there:
             found[name] = f"the roles that it owned tell, and roles cannot be listed{unlisted and ': '}{unlisted}"
     return found

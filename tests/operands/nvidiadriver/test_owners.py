@@ -46,7 +46,7 @@ def decided(ds: DaemonSetView, *actions: Action, drivers: tuple[PolicyView, ...]
     snapshot = Snapshot(NAMESPACE, {}, {}, (ds,), policies=policies, drivers=drivers,
                         owned={("Role", NAMESPACE, ACCOUNT): role} if role else {}, rollout_policies=rules,
                         departed=departed)
-    return with_owners(actions, snapshot, PolicyReader().read(snapshot))
+    return with_owners(actions, snapshot, PolicyReader().read(snapshot), {ds.uid})
 
 
 def note_on(ds: DaemonSetView) -> str:

@@ -23,7 +23,7 @@ from gpuward.operands.driver.tolerating import no_longer_tolerated, that_tolerat
 from gpuward.operands.facts import ClusterFacts
 from gpuward.operands.nvidiadriver import status as verdicts
 from gpuward.operands.nvidiadriver.departing import departing, departing_hosts, outliving, superseded_hosts
-from gpuward.operands.nvidiadriver.owners import with_owners
+from gpuward.operands.nvidiadriver.owners import removals, with_owners
 from gpuward.operands.nvidiadriver.pools import Pool, app_name, is_unknown, owns, pools_of
 from gpuward.operands.nvidiadriver.render import NAME, render_driver, startup_probe
 from gpuward.operands.nvidiadriver.takeover import Found, taking_over, there_for
@@ -70,11 +70,13 @@ class Driving(msgspec.Struct, frozen=True):
 
 
 class DriverMemory:
-    """Keep what the NVIDIADrivers were rendered to last, and when words were written: it saves work and paces writes."""
+    """Keep what the NVIDIADrivers were rendered to last, when words were written, and since when some are gone."""
 
     def __init__(self) -> None:
         self.rendered: dict[str, tuple[_Key, Rendered]] = {}
         self.worded = Worded()
+        self.gone_since: dict[str, float] = {}
+        """When each DaemonSet was seen first to be one whose drivers are to go with their NVIDIADriver, by its uid."""
 
 
 def decide_drivers(snapshot: Snapshot, policies: PoliciesInForce, images: Mapping[str, str], now: float,
@@ -82,8 +84,9 @@ def decide_drivers(snapshot: Snapshot, policies: PoliciesInForce, images: Mappin
     """Return the writes that the NVIDIADrivers need, and the status of each, while the ClusterPolicy leaves drivers to them."""
     driving = _decided(snapshot, policies, images, now, memory)
     hosts = departing_hosts(snapshot, driving.made, now, placed=policies.in_force) if policies.policy.valid is not None else ()
-    wakes = [at for at in (driving.wake_at, due(snapshot, now)) if at is not None]
-    return msgspec.structs.replace(driving, actions=with_owners([*driving.actions, *hosts], snapshot, policies),
+    gone = removals(snapshot, memory.gone_since, now)
+    wakes = [at for at in (driving.wake_at, due(snapshot, now), gone.wake_at) if at is not None]
+    return msgspec.structs.replace(driving, actions=with_owners([*driving.actions, *hosts], snapshot, policies, gone.noted),
                                    wake_at=min(wakes, default=None))
 
 

@@ -8,7 +8,8 @@ the ClusterPolicy too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -22,14 +23,42 @@ from gpuward.policy.activedriver import ActiveDriver
 from gpuward.policy.kept import kept, remember
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 
+MADE_AGAIN_WITHIN: Final = 30.0
+"""Seconds for which the drivers of an NVIDIADriver that was deleted stay as they are: one that is deleted and made again, as by
+`kubectl delete -f` and `kubectl apply -f`, or under another name, would else have nodes emptied for nothing.
+"""
 
-def with_owners(actions: Sequence[Action], snapshot: Snapshot, policies: PoliciesInForce) -> list[Action]:
+
+class Removals(NamedTuple):
+    """Hold which drivers are to go with their NVIDIADriver, by the uids of their DaemonSets."""
+
+    noted: frozenset[str] = frozenset()
+    """Those of which that may be noted, after which the first of them goes."""
+    wake_at: float | None = None
+    """When that is so of the next."""
+
+
+def removals(snapshot: Snapshot, since: dict[str, float], now: float) -> Removals:
+    """Return of which DaemonSets it may be noted that their drivers go; `since` remembers when each was seen to be one first."""
+    found = {ds.uid for ds in snapshot.daemonsets if not (ds.drivers_go or ds.deleting) and is_ownerless(ds, snapshot.namespace)
+             and departure(ds, snapshot) is Departure.REMOVED}
+    known = {uid: min(since.get(uid, now), now) for uid in found}  # a clock may be set back
+    since.clear()
+    since.update(known)
+    ends = {uid: at + MADE_AGAIN_WITHIN for uid, at in known.items()}
+    return Removals(frozenset(uid for uid, at in ends.items() if at <= now),
+                    min((at for at in ends.values() if at > now), default=None))
+
+
+def with_owners(actions: Sequence[Action], snapshot: Snapshot, policies: PoliciesInForce, noted: Set[str]) -> list[Action]:
     """Return the actions of a pass with what keeps DaemonSets from the garbage collector, or lets them go: that comes first, as
-    a DaemonSet that is not taken as it should be needs its owners too. It is written anew in a later pass.
+    a DaemonSet that is not taken as it should be needs its owners too. It is written anew in a later pass. `noted` are those of
+    which it may be noted that their drivers go.
     """
     writes = {each.lane: each for each in actions if isinstance(each, ApplyObject | DeleteObject) and each.kind == "DaemonSet"}
     changed = [change for ds in snapshot.daemonsets
-               if ds.namespace == snapshot.namespace and (change := _change(ds, snapshot, policies, writes)) is not None]
+               if ds.namespace == snapshot.namespace and (change := _change(ds, snapshot, policies, writes)) is not None
+               and not (isinstance(change, PatchAnnotations) and ds.uid not in noted)]
     owned = {each.lane for each in changed if isinstance(each, SetOwner)}
     return [*changed, *(each for each in actions if not (isinstance(each, ApplyObject) and each.lane in owned))]
 
