@@ -105,8 +105,8 @@ def _awaited(node: NodeFacts) -> Hold:
 
 
 def _deadline(node: NodeFacts, policy: UpgradePolicy) -> float | None:
-    """Return when the time of a node in its state is up. The pod of another driver than the one that it was sent to has all of it,
-    but no pod that somebody deletes again and again has it for ever.
+    """Return when the time of a node in its state is up. The pod of another driver than the one that it was sent to has all of
+    it, but no pod that somebody deletes again and again has it for ever.
     """
     seconds, since = policy.rollout.deadline(node.state), node.record.since
     if not seconds:

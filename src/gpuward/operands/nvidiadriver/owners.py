@@ -56,18 +56,17 @@ def with_owners(actions: Sequence[Action], snapshot: Snapshot, policies: Policie
     which it may be noted that their drivers go.
     """
     writes = {each.lane: each for each in actions if isinstance(each, ApplyObject | DeleteObject) and each.kind == "DaemonSet"}
-    changed = [change for ds in snapshot.daemonsets
-               if ds.namespace == snapshot.namespace and (change := _change(ds, snapshot, policies, writes)) is not None
-               and not (isinstance(change, PatchAnnotations) and ds.uid not in noted)]
+    changed = [change for ds in snapshot.daemonsets if ds.namespace == snapshot.namespace
+               and (change := _change(ds, snapshot, policies, writes, goes=ds.uid in noted)) is not None]
     owned = {each.lane for each in changed if isinstance(each, SetOwner)}
     return [*changed, *(each for each in actions if not (isinstance(each, ApplyObject) and each.lane in owned))]
 
 
 def _change(ds: DaemonSetView, snapshot: Snapshot, policies: PoliciesInForce,
-            writes: Mapping[str, Action]) -> SetOwner | PatchAnnotations | None:
+            writes: Mapping[str, Action], *, goes: bool) -> SetOwner | PatchAnnotations | None:
     if ds.deleting:
         return None
-    found = _owned(ds, snapshot, policies) if ds.owner is not None else _gone(ds, snapshot, policies)
+    found = _owned(ds, snapshot, policies) if ds.owner is not None else _gone(ds, snapshot, policies, goes=goes)
     if found is None or found.lane not in writes:
         return found
     if is_superseded(ds, snapshot) and isinstance(writes[found.lane], ApplyObject):
@@ -105,9 +104,9 @@ def _upgrades(each: ActiveDriver) -> str:
     return remember(msgspec.structs.replace(each.upgrades, auto_upgrade=False) if unknown else each.upgrades)
 
 
-def _gone(ds: DaemonSetView, snapshot: Snapshot, policies: PoliciesInForce) -> SetOwner | PatchAnnotations | None:
-    """Return what is noted of how the NVIDIADriver of a DaemonSet went, once that is seen; and of how it was to be upgraded last,
-    where an edit just before could not be noted.
+def _gone(ds: DaemonSetView, snapshot: Snapshot, policies: PoliciesInForce, *, goes: bool) -> SetOwner | PatchAnnotations | None:
+    """Return what is noted of how the NVIDIADriver of a DaemonSet went, once that is seen; and, at once, of how it was to be
+    upgraded last, where an edit just before could not be noted.
     """
     if not is_ownerless(ds, snapshot.namespace):
         return None
@@ -119,7 +118,8 @@ def _gone(ds: DaemonSetView, snapshot: Snapshot, policies: PoliciesInForce) -> S
             last = next((each for each in policies.departed if each.view.name == ds.node_selector[names.DRIVER_OWNER]), None)
             said = _upgrades(last) if last is not None and not last.problems else ds.upgrade_policy
             news = {names.VALID_UPGRADE_POLICY: said} if said != ds.upgrade_policy else {}
-            return PatchAnnotations("DaemonSet", ds.ref, {names.DRIVERS_GO: "true", **news}, why="its NVIDIADriver is gone")
+            told = ({names.DRIVERS_GO: "true"} if goes else {}) | news
+            return PatchAnnotations("DaemonSet", ds.ref, told, why="its NVIDIADriver is gone") if told else None
         case None if ds.policies and is_superseded(ds, snapshot):
             return SetOwner("DaemonSet", ds.ref, "", None, why="another NVIDIADriver has the name of its own")
     return None
