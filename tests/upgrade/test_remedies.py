@@ -313,6 +313,12 @@ def test_the_rollout_of_an_nvidia_driver_is_resumed_by_its_name() -> None:
     assert policy_fixes.resume(case, NOW).command == "gpuward resume --driver a"
 
 
+def test_a_failed_node_is_not_to_be_tried_again_without_a_policy() -> None:
+    world = failed(attempts=9)
+    gone = replace(ACTIVE, auto_upgrade=False, absent="there is no ClusterPolicy")
+    assert said(World(world.snapshot, gone)) == []
+
+
 def test_a_node_that_is_not_held_needs_nothing() -> None:
     assert said(of(node(state=State.DONE))) == []
     assert said(World(Snapshot("gpu-operator"))) == []

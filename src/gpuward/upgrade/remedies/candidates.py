@@ -72,7 +72,7 @@ def candidates(question: Question) -> Iterator[Candidate]:
     """Return what might help."""
     yield from _serve_alone(question)
     find = _CANDIDATES.get(question.hold.reason)
-    yield from find(question) if find is not None else ()
+    yield from find(question) if find is not None and not (find is _try_again and question.case.policy.absent) else ()
 
 
 # Settings and labels.
