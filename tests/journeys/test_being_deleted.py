@@ -6,7 +6,7 @@ import pytest
 
 from gpuward import names
 from gpuward.kube import resources
-from tests.journeys.looking import condition_of, explanation_of, headline_of
+from tests.journeys.looking import condition_of, explanation_of, headline_of, reason_of
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage, policy
 from tests.journeys.test_hosts_left import OURS
 from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver
@@ -138,7 +138,7 @@ def test_what_becomes_of_nodes_is_said_where_their_nvidiadriver_is_deleted_in_mi
         if kept:
             keep(stage, "nvidiadrivers.nvidia.com", "a")
         await stage.user.delete(resources.NVIDIA_DRIVERS, "a", propagation="Background")
-        await stage.rest(2)
+        await stage.rest(2 if kept else 35)
         waiting = next(node for node, state in stage.states().items() if state == "upgrade-required")
         told = f"is being deleted, and is kept by its finalizers {FINALIZER}" if kept else "was deleted"
         fate = "to NVIDIADriver z" if another else "lose the driver"
@@ -260,6 +260,10 @@ async def test_nodes_are_not_said_to_go_to_an_nvidiadriver_that_brings_no_driver
     await with_notebooks(stage)
     await stage.user.delete(resources.NVIDIA_DRIVERS, "a", propagation="Background")
     await stage.rest(2)
+    soon = "its drivers begin to go half a minute later at the earliest, unless it is made again"
+    assert f"NVIDIADriver a was deleted: {soon}" in await headline_of(stage)
+    assert reason_of(await explanation_of(stage, "gpu-1")) == f"keeps its driver for now, as NVIDIADriver a was deleted: {soon}"
+    await stage.rest(30)
     why = "once it is emptied, as NVIDIADriver h, which is for"
     headline = await headline_of(stage)
     assert "NVIDIADriver a was deleted: " in headline

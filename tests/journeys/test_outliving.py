@@ -289,8 +289,10 @@ def test_drivers_stay_while_it_cannot_be_seen_whether_they_are_to_go(propagation
         if not propagation:
             assert "2 held" in await headline_of(stage)
             told = await explanation_of(stage, "gpu-1")
-            assert told.policy == "NVIDIADriver default, which is deleted: whether its drivers go is not seen yet"
-            assert reason_of(told).startswith("keeps its driver until the operator has seen whether NVIDIADriver default was")
+            soon = "its drivers begin to go half a minute later at the earliest, unless it is made again"
+            assert told.policy == f"NVIDIADriver default, which is deleted: {soon}", "who looks may list roles"
+            assert reason_of(told) == f"keeps its driver for now, as NVIDIADriver default was deleted: {soon}"
+            assert "NVIDIADriver default was deleted: whether its drivers go is not seen yet" in condition_of(stage)[2]
         refusing[0] = False
         await stage.until(lambda: stage.hold("gpu-1") != "DeletionUnseen")
         await stage.rest(900)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum, auto
+from typing import Final
 
 from gpuward import names
 from gpuward.model.driver import is_driver_daemonset, is_hosts_daemonset, is_ownerless
@@ -28,6 +29,8 @@ class Departure(Enum):
     """Its drivers are to go."""
     UNKNOWN = auto()
     """The garbage collector has yet to come by, or what it did cannot be seen."""
+SOON: Final = "its drivers begin to go half a minute later at the earliest, unless it is made again"
+"""What the drivers of an NVIDIADriver wait for that is seen to be gone with them."""
 
 
 def departure(ds: DaemonSetView, snapshot: Snapshot) -> Departure | None:
@@ -74,7 +77,7 @@ def removed_drivers(snapshot: Snapshot) -> dict[str, DaemonSetView]:
 
 def unseen_departures(snapshot: Snapshot) -> dict[str, str]:
     """Return the NVIDIADrivers that are gone, and of which the operator has yet to see how they went, with what that waits for:
-    it may not list roles, or has not noted it.
+    it may not list roles; or with `SOON`, where that is not noted yet.
     """
     there, unlisted = {driver.name for driver in snapshot.drivers}, snapshot.unlisted.get(ROLES)
     found = {}
@@ -83,9 +86,10 @@ def unseen_departures(snapshot: Snapshot) -> dict[str, str]:
             continue
         name, how = ds.node_selector.get(names.DRIVER_OWNER, ""), departure(ds, snapshot)
         if how is Departure.REMOVED and not ds.drivers_go:
-            found[name] = f"DaemonSet {ds.name} is noted as one whose drivers go half a minute after its NVIDIADriver went"
+            found[name] = SOON
         elif how is Departure.UNKNOWN and unlisted is not None and ds.owner is None and name not in there:
-            found[name] = f"the roles that it owned tell, and roles cannot be listed{unlisted and ': '}{unlisted}"
+            found[name] = ("whether its drivers go, too, the roles that it owned tell, and roles cannot be listed"
+                           f"{unlisted and ': '}{unlisted}")
     return found
 
 

@@ -71,8 +71,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.LEDGER_REFUSED: "may start once it is noted on the operators' Lease, which may not be changed: {message}",
     Reason.DRIVER_KEPT: "keeps its driver, which is to go, while pod {pod} is there ({pods} in all): automatic upgrades "
     "are off, so nobody is evicted for that",
-    Reason.DELETION_UNSEEN: "keeps its driver until the operator has seen whether NVIDIADriver {driver} was deleted with its "
-    "drivers or without them: {why}",
+    Reason.DELETION_UNSEEN: "keeps its driver for now, as NVIDIADriver {driver} was deleted: {why}",
     Reason.HELD_DEVICES: "pod {pod} of {owner} holds the driver without asking for a GPU ({how})",
     Reason.PROTECTED_PODS: "pod {pod} has to leave before the driver is replaced and cannot be evicted: {why}",
     Reason.UNDRAINABLE: "keeps its driver, as its pods could not be moved: {cause}; it is tried again once they are gone, or "

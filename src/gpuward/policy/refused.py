@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from gpuward import names
+from gpuward.model.departed import SOON
 from gpuward.model.owners import NoOwner, OwnedBy, OwnerConflict, owner_of
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
@@ -120,7 +121,7 @@ def becomes(policy: UpgradePolicy, drivers: PoliciesInForce, snapshot: Snapshot,
     if not nodes:
         return ""
     if policy.unseen:
-        return ": whether its drivers go is not seen yet"
+        return f": {SOON}" if policy.unseen == SOON else ": whether its drivers go is not seen yet"
     counts: Counter[str] = Counter()
     for name in nodes:
         owner = drivers.owners.get(name)

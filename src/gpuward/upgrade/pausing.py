@@ -35,7 +35,8 @@ _GENTLE = frozenset({State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED, State.D
 """Where a node may get while upgrades are paused: none of the steps to these disturbs a workload."""
 ON_THE_WAY = UNDISTURBED | {State.POD_RESTART_REQUIRED}
 """Where a node gets through whose new driver serves it already."""
-COLLECTOR: Final = "the garbage collector has yet to come by, and does not while the CRD of NVIDIADrivers is missing"
+COLLECTOR: Final = ("whether its drivers go, too, is not known before the garbage collector has come by, which it does not while "
+                    "the CRD of NVIDIADrivers is missing")
 ENDED_WITHIN: Final = 60.0
 """Seconds after which kube-apiserver has ended a request, whoever waits for it."""
 
