@@ -39,7 +39,8 @@ class Candidacy:
     def elector(self, access: Access) -> ElectionThread:
         """Return what holds the Lease; it has a connection of its own."""
         elector = ElectionThread(lambda: AiohttpTransport(access), self._candidate, random=Random(), changed=self.changed,
-                                 told=ElectionListeners(self._silent, self.blocked, self.refused, self._blind))
+                                 told=ElectionListeners(self._silent, self.blocked, self.refused, self._blind,
+                                                        lambda date, asked: self._client.heard(date, asked)))
         self.failure = lambda: elector.failure
         return elector
 

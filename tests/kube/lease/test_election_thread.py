@@ -10,7 +10,7 @@ import pytest
 
 from gpuward.errors import EndedByItself, KubeconfigError
 from gpuward.kube.http.transport import Response, Transport
-from gpuward.kube.lease.election import Candidate
+from gpuward.kube.lease.election import Candidate, ElectionListeners
 from gpuward.kube.lease.election_thread import ElectionThread
 from gpuward.kube.lease.rules import LeaseTiming
 from tests.kube.leases import LeaseServer
@@ -74,6 +74,38 @@ def test_it_leads_from_its_own_thread_and_releases_at_the_end() -> None:
     assert heard.threads == {threading.get_ident()}
     assert server.holder == ""
     assert [transport.closed for transport in transports] == [True]
+
+
+def test_an_idle_operator_hears_the_servers_time_from_renewals() -> None:
+    """Its own connection may be silent for minutes, while watches bring nothing: a clock that is set forward would be believed
+    only a minute after the next rollout began.
+    """
+    server, told = LeaseServer(), list[tuple[float, float, int]]()
+
+    async def answer(asked: Asked) -> Response:
+        response = await server.answer("me", asked)
+        return Response(response.status, {**response.headers, "Date": "Tue, 01 Dec 2026 12:00:00 GMT"}, response.body)
+
+    async def run() -> float:
+        enough, begun = asyncio.Event(), asyncio.get_running_loop().time()
+
+        def heard(date: float, asked: float) -> None:
+            told.append((date, asked, threading.get_ident()))
+            if len(told) >= 5:
+                enough.set()
+
+        election = ElectionThread(lambda: ScriptedTransport(answer), Candidate("me", "ns", timing=QUICK), random=Random(1),
+                                  changed=lambda _: None, told=ElectionListeners(heard=heard))
+        election.start()
+        async with asyncio.timeout(10):
+            await enough.wait()
+            await election.stop()
+        return begun
+
+    begun = asyncio.run(run())
+    assert {date for date, _, _ in told} == {1796126400.0}
+    assert all(asked >= begun for _, asked, _ in told), "by the clock of all event loops of the process"
+    assert {thread for _, _, thread in told} == {threading.get_ident()}
 
 
 def test_what_ends_the_thread_is_told() -> None:

@@ -50,12 +50,15 @@ class ElectionListeners:
     `blocked` is called with whoever holds the Lease, or one of that name elsewhere, while this one waits; with None at its end.
     `refused` is called once when the server has refused for a while to let the Lease be used.
     `blind` is called with True when Leases of other namespaces may not be listed, and with False when they may again.
+    `heard` is called, for a candidate on a thread of its own, with the API server's time in each answer, and when (the loop's
+    time) that was asked for: whoever is idle hears of it from nobody else.
     """
 
     silent: Callable[[float], None] = lambda since: None
     blocked: Callable[[Holder | None], None] = lambda holder: None
     refused: Callable[[errors.GpuwardError], None] = lambda error: None
     blind: Callable[[bool], None] = lambda is_blind: None
+    heard: Callable[[float, float], None] = lambda date, asked: None
 
 
 NOBODY = ElectionListeners()

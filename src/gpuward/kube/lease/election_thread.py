@@ -134,7 +134,12 @@ class ElectionThread:
         self._away = asyncio.get_running_loop()
         transport = self._connect()
         client, clock = Client(transport), ServerClock(_Machine(self._wall))
-        client.heard = clock.heard  # those who read the Lease judge its times by this clock
+
+        def heard(date: float, asked: float) -> None:
+            clock.heard(date, asked)  # those who read the Lease judge its times by this clock
+            self._tell(lambda told: self._told.heard(*told), (date, asked))
+
+        client.heard = heard
         try:
             self._elector = Elector(
                 client,
