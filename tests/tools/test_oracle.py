@@ -37,6 +37,15 @@ def test_a_field_that_is_left_and_one_that_is_missing_are_told() -> None:
     assert differences({}, fresh) == ["Service a: is missing"]
 
 
+def test_a_condition_is_compared_unless_it_says_that_no_node_is_left() -> None:
+    def policy(*reasons: str) -> dict[str, object]:
+        return {"kind": "ClusterPolicy", "metadata": {"name": "cluster-policy", "uid": "u"},
+                "status": {"conditions": [{"type": "DriverUpgrade", "reason": reason} for reason in reasons]}}
+
+    told = [differences(compared([policy(reason)]), compared([policy()])) for reason in ("NoNodes", "UpToDate")]
+    assert [len(each) for each in told] == [0, 1]
+
+
 def test_a_failing_sequence_shrinks_to_the_changes_that_matter() -> None:
     one, other = Change("", ("psa", "enabled"), True), Change("", ("gfd", "enabled"), False)
     whole = msgspec.structs.replace(draw(1), changes=(other, one, other), monitors=True, workload="container")

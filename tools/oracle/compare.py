@@ -26,6 +26,8 @@ NOT_COMPARED: Final[Paths] = (
     ("Node", ("status",)), ("Namespace", ("status",)), ("Namespace", ("spec",)),
 )
 """What is left out: what the API server and others write, times, and what stands for uids, as the hash of a DaemonSet."""
+NO_NODES: Final = "NoNodes"
+"""The reason of a condition that says that no node is managed any more. Where none ever was there is no such condition."""
 
 
 def compared(objects: Iterable[Object], left_out: Paths = ()) -> dict[Key, Object]:
@@ -63,7 +65,9 @@ def _normal(obj: Object, uids: Mapping[str, str], left_out: Sequence[tuple[str, 
     found: Object = _without(obj, left_out)
     for owner in found["metadata"].get("ownerReferences", ()):
         owner["uid"] = uids.get(owner["uid"], "of an object that is gone")
-    for condition in (found.get("status") or {}).get("conditions") or ():
+    conditions = (found.get("status") or {}).get("conditions") or []
+    conditions[:] = [one for one in conditions if one.get("reason") != NO_NODES]
+    for condition in conditions:
         condition.pop("lastTransitionTime", None)
         condition["observedGeneration"] = condition.get("observedGeneration") in (None, obj["metadata"].get("generation"))
     return found
