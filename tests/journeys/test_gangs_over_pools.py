@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpuward import names
 from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.builders import deployment
-from tests.journeys.stage import NEW, Stage, on_stage
+from kubesandbox.sim.objects import is_ready
+from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_gangs import Alike, Evictions, gang_template
 from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver, set_driver, with_pools
 from tests.journeys.test_rolloutpolicy import apply
@@ -72,3 +75,34 @@ async def test_a_gang_whose_part_in_each_pool_leaves_at_once_is_spared_by_both(s
     await stage.rest(3600)
     assert [stage.hold(node) for node in others] == ["GangSpared"] * 2
     assert [len(each.seen) for each in seen] == [1, 1], "each pool has room for its part of it, so that it leaves once"
+
+
+@pytest.mark.parametrize(("limit", "asked"), [(1, OLD), (0, NEW)], ids=["at rest", "closed"])
+def test_a_gang_is_spared_in_one_pool_where_it_has_to_leave_none_of_the_nodes_of_another(limit: int, asked: str) -> None:
+    @on_stage(gpu_nodes=4, kind=Alike)
+    async def scenario(stage: Stage) -> None:
+        await label_pools(stage, a="gpu-1 gpu-2", b="gpu-3 gpu-4")
+        await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+        await make(stage, nvidia_driver("a", {"maxParallelUpgrades": 0, "maxUnavailable": "100%"}),
+                   nvidia_driver("b", {"maxParallelUpgrades": 0, "maxUnavailable": limit}))
+        await stage.installed()
+        for pool, pods in (("a", 1), ("b", 2)):
+            template = gang_template()
+            template["metadata"]["labels"]["app"] = f"train-{pool}"
+            template["spec"]["nodeSelector"] = {"pool": pool}
+            stage.sandbox.apply(deployment(f"train-{pool}", WORKLOAD_NAMESPACE, pods, template))
+        await stage.until(lambda: sum(map(is_ready, stage.workload_pods())) == 3)
+        ((left,), (spared,)) = ([node for node in ("gpu-1", "gpu-2") if bool(stage.workload_pods("train-a", node)) is there]
+                                for there in (True, False))
+        await stage.label(spared, names.UPGRADE_SKIP, "true")
+        seen = Evictions(stage, "train-a")
+        await apply(stage, gangs={})
+        await set_driver(stage, "b", {"version": asked})
+        await stage.rest(10)
+        await set_driver(stage, "a", {"version": NEW})
+        await stage.until(lambda: stage.workload_pods("train-a", spared) and stage.state(left) == State.DONE, within=1800)
+        await stage.label(spared, names.UPGRADE_SKIP, None)
+        await stage.rest(3600)
+        assert (stage.hold(spared), seen.nodes) == ("GangSpared", [left]), "all that it has to leave can be left at once"
+
+    scenario()

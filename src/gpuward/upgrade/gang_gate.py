@@ -18,12 +18,14 @@ def most_at_once(fleet: Fleet, policy: UpgradePolicy) -> int:
 
 
 def with_parted(use: GangUse, fleet: Fleet, policy: UpgradePolicy) -> GangUse:
-    """Return how gangs stand with those that have more nodes than NVIDIA's limits, or those of a wave, ever let go at once."""
+    """Return how gangs stand with those that have more nodes than NVIDIA's limits, or those of a wave, ever let go at once. Where
+    a limit lets none go no part follows another.
+    """
     most, limits = most_at_once(fleet, policy), [
         (gate.members, gate.wave.max_unavailable.of(len(gate.members)))
         for gate in fleet.waves.gates if gate.wave.max_unavailable is not None]
-    parted = {gang for gang, size in use.sizes.items() if size > most}
-    parted |= {gang for gang, nodes in use.nodes.items() if any(len(nodes & members) > limit for members, limit in limits)}
+    parted = {gang for gang, size in use.sizes.items() if size > most > 0}
+    parted |= {gang for gang, nodes in use.nodes.items() if any(len(nodes & members) > limit > 0 for members, limit in limits)}
     return msgspec.structs.replace(use, parted=frozenset(parted)) if parted else use
 
 

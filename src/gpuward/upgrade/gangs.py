@@ -64,7 +64,7 @@ class GangUse(msgspec.Struct, frozen=True):
         domains, parted = dict(self.domains), set(self.parted)
         for other in others:
             domains |= {gang: domains.get(gang, Counter()) + found for gang, found in other.domains.items()}
-            parted |= other.parted
+            parted |= other.parted & other.nodes.keys()  # one that has to leave none of these has no part there
             left |= {gang: max(found, left.get(gang, found)) for gang, found in other.left.items()}
             leaves |= {gang: (*leaves.get(gang, ()), *found) for gang, found in other.leaves.items()}
             begun |= other.begun
