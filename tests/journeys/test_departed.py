@@ -15,7 +15,7 @@ from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.messages import Answer, Request, Stream, refusal
 from kubesandbox.store import Event
 from tests.cli.verbs import said
-from tests.journeys.stage import OLD, Stage, on_stage
+from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_moves import uids, with_workloads
 from tests.journeys.test_nvidiadriver import ALL_AT_ONCE, driver_pods, label_pools, make, nvidia_driver, set_driver
 from tests.journeys.test_removed import DEFAULT, NVIDIADRIVER, installed, remove
@@ -113,3 +113,19 @@ async def test_one_that_is_not_made_again_loses_its_drivers_also_after_a_restart
     await stage.rest(20)
     assert [len(driver_pods(stage, node)) for node in ("gpu-1", "gpu-2")] == [1, 1]
     await stage.until(lambda: not driver_pods(stage))
+
+
+@pytest.mark.parametrize("state", [State.POD_RESTART_REQUIRED, State.VALIDATION_REQUIRED])
+def test_a_node_under_way_is_not_said_to_be_paused_while_the_one_that_was_deleted_may_be_made_again(state: State) -> None:
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        await installed(stage, NVIDIADRIVER, out=1)
+        await set_driver(stage, DEFAULT, {"version": NEW})
+        await stage.until(lambda: any(stage.state(pod["spec"].get("nodeName", "gpu-1")) == state and NEW in str(pod["spec"])
+                                      for pod in driver_pods(stage)))
+        (node,) = (name for name, shown in stage.states().items() if shown == state)
+        await remove(stage, NVIDIADRIVER)
+        await stage.rest(10)
+        assert (stage.state(node), stage.hold(node)) == (state, "DeletionUnseen")
+
+    scenario()

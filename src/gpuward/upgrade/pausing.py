@@ -174,9 +174,11 @@ def _stands_still(node: NodeFacts, policy: UpgradePolicy, now: float) -> Hold:
 
 
 def _off(node: NodeFacts, policy: UpgradePolicy) -> Hold:
-    """Say why upgrades are off: by a switch, or because no NVIDIADriver is for the node, whose driver serves on."""
+    """Say why upgrades are off: by a switch, or because no NVIDIADriver is for the node any more."""
     if (unjudged := _unjudged(node, policy)) is not None:
         return unjudged
+    if policy.unseen:
+        return Hold(DeletionUnseen(policy.driver, policy.unseen), node.record.since)
     if not policy.unowned or node.driver is None:
         return Hold(Paused(policy.switches), node.record.since)
     stops = node.driver.deleting
