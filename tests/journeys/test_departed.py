@@ -15,6 +15,7 @@ from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.messages import Answer, Request, Stream, refusal
 from kubesandbox.store import Event
 from tests.cli.verbs import said
+from tests.journeys.looking import condition_of, headline_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_moves import uids, with_workloads
 from tests.journeys.test_nvidiadriver import ALL_AT_ONCE, driver_pods, label_pools, make, nvidia_driver, set_driver
@@ -109,6 +110,8 @@ async def test_one_that_is_not_made_again_loses_its_drivers_also_after_a_restart
     await remove(stage, NVIDIADRIVER)
     await stage.rest(20)
     assert stage.hold("gpu-1") == "DeletionUnseen"
+    assert "upgrades are off" not in await headline_of(stage)
+    assert (condition_of(stage)[1], "upgrades are off" in condition_of(stage)[2]) == ("Progressing", False)
     await stage.restart_operator()
     await stage.rest(20)
     assert [len(driver_pods(stage, node)) for node in ("gpu-1", "gpu-2")] == [1, 1]

@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from gpuward.model.actions import Action, GrantNodes
+from gpuward.model.departed import SOON
 from gpuward.model.estimate import joined
 from gpuward.model.plan import Counts, Plan
 from gpuward.model.policy import UpgradePolicy
@@ -89,7 +90,9 @@ class Planner:
 
 def _settled(snapshot: Snapshot, found: Survey, now: float, fleets: Fleets) -> Plan:
     plan = with_workloads(settle(snapshot, found, now, fleets), snapshot, found.policy)
-    return with_removals(plan, snapshot, found.policy, (node.standing for node in found.nodes))
+    plan = with_removals(plan, snapshot, found.policy, (node.standing for node in found.nodes))
+    # Nobody turned the upgrades of an NVIDIADriver off that has just been deleted.
+    return msgspec.structs.replace(plan, auto_upgrade=True) if found.policy.unseen == SOON and not found.policy.absent else plan
 
 
 def _with_more(

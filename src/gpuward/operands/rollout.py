@@ -8,10 +8,12 @@ from collections.abc import Sequence
 import msgspec
 
 from gpuward.model.abandoned import told_of_abandoned
+from gpuward.model.departed import SOON
 from gpuward.model.driver_images import DriverImages, ImageMissing, told_of_missing
 from gpuward.model.explain import sentence, too_large
 from gpuward.model.plan import Counts, Hold, NodeStatus, Plan
 from gpuward.model.reasons import Reason
+from gpuward.model.removal import DeletionUnseen
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST, IN_PROGRESS, State
 from gpuward.model.waits import NewDriverFails
@@ -104,7 +106,9 @@ def reason_of(plan: Plan) -> str:
         return "NodesFailed"
     if counts.up_to_date == counts.total:
         return "UpToDate"
-    return "Progressing" if reasons[Reason.TEMPLATE_SETTLING] else "DriversNotReady"
+    goes_on = reasons[Reason.TEMPLATE_SETTLING] or any(
+        isinstance(hold.what, DeletionUnseen) and hold.what.why == SOON for hold in plan.holds.values())
+    return "Progressing" if goes_on else "DriversNotReady"
 
 
 def _stops_a_part(plan: Plan) -> bool:
