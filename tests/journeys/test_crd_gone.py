@@ -30,7 +30,7 @@ async def test_a_node_whose_driver_is_untouched_goes_back_into_service_and_is_to
     await stage.user.delete(resources.CUSTOM_RESOURCE_DEFINITIONS, DRIVERS)
     await stage.rest(600)
     assert (stage.driver(node), stage.cordons()) == (OLD, [])
-    assert sentence(stage.operator.plan.holds[node]).endswith("and does not while the CRD of NVIDIADrivers is missing")
+    assert sentence(stage.operator.plan.holds[node]).endswith("which it does not while the CRD of NVIDIADrivers is missing")
 
 
 @pytest.mark.parametrize("lost", [errors.Unanswered("no answer"), errors.Unreachable("connection reset by peer")])
